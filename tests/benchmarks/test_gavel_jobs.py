@@ -29,12 +29,12 @@ def test_speed_is_relative_to_the_reference_on_one_node() -> None:
         for one in (node("n0", 1, kind="v100"), node("n1", 1, kind="v100"), node("n2", kind="k80"))
     }
     speed = TableSpeed(table())
-    assert speed.rate(lm(), held("n0"), nodes, 0) == 1.0
-    assert speed.rate(lm(), held("n2"), nodes, 0) == 0.2
-    assert speed.rate(lm(2), held("n0", "n1"), nodes, 0) == pytest.approx(6 / 18)
+    assert speed.rate(lm(), held("n0"), nodes, ()) == 1.0
+    assert speed.rate(lm(), held("n2"), nodes, ()) == 0.2
+    assert speed.rate(lm(2), held("n0", "n1"), nodes, ()) == pytest.approx(6 / 18)
     assert not speed.interferes
     with pytest.raises(InvalidSpec, match="does not run on v100"):
-        speed.rate(JobSpec(application="CycleGAN"), held("n0"), nodes, 0)
+        speed.rate(JobSpec(application="CycleGAN"), held("n0"), nodes, ())
 
 
 def test_a_profiler_tells_the_rates_of_a_cluster() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,22 +21,8 @@ playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed (pip install playwright)"
 )
 expect = playwright.expect
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here (apt-get install chromium)"),
-]
 
 Open = Callable[..., "Page"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

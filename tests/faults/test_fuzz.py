@@ -137,7 +137,9 @@ def _fuzz(running: Running, operation: Any, mode: Any) -> int:
         tried += 1
         answer = running.ask(request)
         assert answer.status_code < 500, (request.method, request.url, answer.text)
-        assert answer.status_code != 401, (request.method, request.url, answer.text)
+        # Every request has a token; a login by hand brings another one in its body.
+        logs_in = operation.method == "post" and operation.path.endswith("/session")
+        assert logs_in or answer.status_code != 401, (request.method, request.url, answer.text)
         if answer.status_code not in (400, 404, 405, 413) and "x-request-id" in answer.headers:
             case.validate_response(answer, checks=CHECKS)
 

@@ -24,7 +24,7 @@ def test_a_reload_changes_what_it_can_and_says_what_it_cannot(tmp_path: Path) ->
         config.write_text("keep: 1d\npolicy: fifo\nlog-level: debug\nallow-host: [lab]\n")
         told = roost("reload", *home)
         assert told.out.splitlines() == [
-            "changed: log-level, policy, keep, keep-jobs and max-disk",
+            "changed: log-level, policy, keep",
             "needs a restart (roost down, roost up; jobs go on): allow-host",
         ]
         assert roost("reload", *home).out.splitlines()[0] == "changed: nothing"

@@ -43,7 +43,7 @@ class TableSpeed:
         spec: JobSpec,
         allocation: Allocation,
         nodes: Mapping[NodeId, NodeSpec],
-        neighbours: int,  # noqa: ARG002 - part of the protocol
+        neighbours: Sequence[str],  # noqa: ARG002 - part of the protocol
     ) -> float:
         """Seconds of work per second."""
         held = {part.node for part in allocation.parts if part.role == WORKER}

@@ -48,6 +48,8 @@ class GpuBench:
     scratch: Path
     quick: bool
     notes: dict[str, Any]
+    #: How long a measure may take; one that can be shorter stops in time and tells its figures.
+    within_s: float
 
     def seconds(self, usual: float) -> float:
         """How long to measure."""

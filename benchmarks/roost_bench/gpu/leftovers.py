@@ -18,7 +18,7 @@ from pathlib import Path
 from roost.core.allocation import Seat
 from roost.core.spec import JobId, Qos, Resources, RunId
 from roost.engines.local.gpu.telemetry import Nvml
-from roost_bench.gpu.figures import GpuBench, GpuFigure, below
+from roost_bench.gpu.figures import GpuBench, GpuFigure, above, below
 from roost_bench.gpu.kinds import attached, sharing_of
 from roost_bench.gpu.programs import READY, RUN
 from roost_bench.gpu.workers import Broken, MeasuredWorker
@@ -30,6 +30,8 @@ _SEED = 15
 #: What the device may hold more than before: the driver's own pages come and go.
 _NOISE_MIB = 16
 _GONE_S = 30.0
+#: So long before a measure has to be done nothing new is begun.
+_LATE_S = 15.0
 #: How often the sharing daemon dies, and how many programs do at which moments.
 _HIT_S = 10.0
 _AT_ONCE_KILLED, _KILLED = 0.1, 0.15
@@ -39,8 +41,9 @@ def leftovers(bench: GpuBench) -> Iterator[GpuFigure]:
     """Random starts, suspensions and kills; then the processes and the memory that are left."""
     nvml = Nvml()
     before = nvml.memory(0).used
-    play = _Play(bench.scratch / "left", 40 if bench.quick else _CALLS)
     begun = time.monotonic()
+    calls = 40 if bench.quick else _CALLS
+    play = _Play(bench.scratch / "left", calls, begun + bench.within_s - _LATE_S)
     asyncio.run(play.run())
     deadline = time.monotonic() + _GONE_S
     while (held := nvml.memory(0).used - before) > 0 and time.monotonic() < deadline:
@@ -52,7 +55,8 @@ def leftovers(bench: GpuBench) -> Iterator[GpuFigure]:
     bench.notes["calls"] = play.done
     bench.notes["took s"] = round(time.monotonic() - begun, 1)
     bench.notes["troubles"] = play.troubles[:10]
-    yield GpuFigure("random starts, suspensions and kills", float(sum(play.done.values())), "")
+    made = float(sum(play.done.values()))
+    yield above("random starts, suspensions and kills", made, "", float(calls))
     yield below("left behind: memory", float(max(held, 0)), "MiB", _NOISE_MIB)
     yield below("left behind: processes", float(len({*there, *alive})), "", 1.0)
     yield below("calls that went wrong", float(len(play.troubles)), "", 1.0)
@@ -61,15 +65,15 @@ def leftovers(bench: GpuBench) -> Iterator[GpuFigure]:
 class _Play:
     """Some programs that come and go, and what was done to them."""
 
-    def __init__(self, folder: Path, calls: int) -> None:
-        self.folder, self.left = folder, calls
+    def __init__(self, folder: Path, calls: int, until: float) -> None:
+        self.folder, self.left, self._until = folder, calls, until
         self._chance = random.Random(_SEED)  # noqa: S311 - no secret
         self.done: dict[str, int] = {}
         self.pids: list[int] = []
         self.troubles: list[str] = []
 
     async def run(self) -> None:
-        """Until so many calls were made."""
+        """Until so many calls were made, or there is no more time."""
         async with sharing_of(self.folder) as self._sharing:
             killer = asyncio.create_task(self._hit())
             await asyncio.gather(*(self._lives(number) for number in range(_AT_ONCE)))
@@ -78,7 +82,7 @@ class _Play:
     async def _lives(self, number: int) -> None:
         """One program after the other."""
         count = 0
-        while self.left > 0:
+        while self.left > 0 and time.monotonic() < self._until:
             count += 1
             await self._life(RunId(JobId(f"left-{number}"), count))
 

@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
-        _one(asked.child, asked.json, quick=asked.quick)
+        _one(asked.child, asked.json, asked.within, quick=asked.quick)
         return
     names = [name for name in asked.only.split(",") if name] or list(LIMITS)
     unknown = [name for name in names if name not in LIMITS]
@@ -117,6 +117,7 @@ def _apart(name: str, limit_s: float, *, quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="rgpu") as scratch:
         target = Path(scratch) / "figures.json"
         command = [sys.executable, str(_PROGRAM), "--child", name, "--json", str(target)]
+        command += ["--within", f"{limit_s:g}"]
         child = subprocess.Popen(  # noqa: S603 - our own
             [*command, *(["--quick"] if quick else [])], start_new_session=True
         )
@@ -136,9 +137,9 @@ def _apart(name: str, limit_s: float, *, quick: bool) -> dict[str, Any]:
     return {**found, "took_s": round(time.monotonic() - begun, 1)}
 
 
-def _one(name: str, target: Path, *, quick: bool) -> None:
+def _one(name: str, target: Path, within_s: float, *, quick: bool) -> None:
     """In the process of a measure: what it found so far is always written down."""
-    bench = GpuBench(target.parent, quick, {})
+    bench = GpuBench(target.parent, quick, {}, within_s)
     found: dict[str, Any] = {"figures": [], "notes": bench.notes, "error": "", "traceback": ""}
     try:
         for figure in measures()[name](bench):

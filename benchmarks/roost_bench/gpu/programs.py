@@ -139,7 +139,7 @@ put(READY, 1)
 while True:
     if get(GO) != RUN:
         if took:
-            last = sorted(ms for at, ms in took if at > took[-1][0] - 6)
+            last = sorted(ms for at, ms in took if at > took[-1][0] - 10)
             put(FIRST, last[len(last) // 2])
             put(SECOND, last[int(0.99 * (len(last) - 1))])
             took = []

@@ -50,7 +50,8 @@ class GoneView(WireView):
 class StreamSnapshot(WireView):
     """The first message of a stream: a page of the jobs that are not over, all nodes and queues.
 
-    ``more`` is how many other jobs are not over; an older server sends all of them.
+    ``more`` is how many other jobs are not over; an older server sends all of them. ``time`` is the
+    server's clock, ``assets`` the digest of the portal's files.
     """
 
     seq: int
@@ -60,6 +61,9 @@ class StreamSnapshot(WireView):
     queues: tuple[QueueView, ...]
     counts: Mapping[str, int]
     more: int = 0
+    time: float = 0.0
+    version: str = ""
+    assets: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +77,4 @@ class StreamDelta(WireView):
     nodes: tuple[NodeView | GoneView, ...]
     queues: tuple[QueueView | GoneView, ...]
     counts: Mapping[str, int]
+    time: float = 0.0

@@ -221,6 +221,34 @@ class JobPage(WireView):
 
 
 @dataclass(frozen=True, slots=True)
+class JobCountsView(WireView):
+    """How many jobs there are: in all, by state, by queue and by user."""
+
+    total: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)
+    queues: Mapping[str, int] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOutcome(WireView):
+    """How it went with one of many jobs: what it is now, the new job of a rerun, or why not."""
+
+    job: str
+    ok: bool = False
+    state: str = ""
+    made: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkAnswer(WireView):
+    """How it went with each of many jobs, in their order."""
+
+    items: tuple[BulkOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedJobFile(WireView):
     """A job file that was understood, and what could not be converted."""
 

@@ -34,6 +34,10 @@ class DeviceView(WireView):
     healthy: bool = True
     notice: NoticeView | None = None
     jobs: tuple[DeviceJobView, ...] = ()
+    use: float | None = field(
+        default=None,
+        metadata={"description": "The part of the time in which it works; null: not known."},
+    )
 
 
 @dataclass(frozen=True, slots=True)

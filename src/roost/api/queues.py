@@ -38,6 +38,13 @@ class QueueView(WireView):
     standing: tuple[CellUseView, ...] = field(
         default=(), metadata={"description": "How it stands with each promise of places."}
     )
+    borrowed: float = field(
+        default=0.0, metadata={"description": "GPUs that it holds beyond its quota."}
+    )
+    oldest_at: float | None = field(
+        default=None,
+        metadata={"description": "When the job was submitted that waits longest, if one waits."},
+    )
     running: int | None = field(
         default=0, metadata={"description": "``null`` for users: they see their own jobs only."}
     )

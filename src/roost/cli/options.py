@@ -175,6 +175,17 @@ _SCENARIO = (
         show_default=True,
         help="Part of the speed that is lost to each neighbour on a GPU.",
     ),
+    _physics(
+        "--pairs",
+        **_FILE,
+        help="What applications lose to each other on a GPU: throughputs.json of Gavel, or "
+        "colocate.csv of Lucid.",
+    ),
+    _physics(
+        "--packable",
+        is_flag=True,
+        help="Jobs of one GPU ask for half of it, best-effort: two may share it.",
+    ),
     _failures("--node-mtbf", type=Duration(), help="Mean time between failures of a node."),
     _failures("--node-mttr", **_REPAIR, help="Mean time to repair a node."),
     _failures("--gpu-mtbf", type=Duration(), help="Mean time between failures of a GPU."),

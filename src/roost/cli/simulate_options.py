@@ -29,7 +29,16 @@ _OF_TRACES = ("trace_format", "limit", "skip_bad_rows", "throughputs")
 _OF_NODES = ("nodes", "gpus_per_node", "nodes_per_switch", "sockets", "kind")
 #: Options about the world of rates, which the world of learning has not.
 _OF_RATES = (
-    *("spread", "scaling", "interference", "resize", "checkpoint_cost", "checkpoint_every"),
+    *(
+        "spread",
+        "scaling",
+        "interference",
+        "pairs",
+        "packable",
+        "resize",
+        "checkpoint_cost",
+        "checkpoint_every",
+    ),
     *("estimate_error", "declare", "save"),
 )
 _LEARNING = "learning"
@@ -69,6 +78,8 @@ class SimulationOptions:
     spread: str | None
     scaling: float
     interference: float
+    pairs: Path | None
+    packable: bool
     node_mtbf: float | None
     node_mttr: float
     gpu_mtbf: float | None
@@ -85,6 +96,7 @@ class SimulationOptions:
         from roost.perf.speed import Speed
         from roost.sim.failures import Failures
         from roost.sim.scenario import Scenario
+        from roost.traces.pairs import read_pairs
 
         given = [self.trace, self.synthetic, recorded]
         if sum(source is not None for source in given) != 1:
@@ -111,8 +123,13 @@ class SimulationOptions:
             nodes=nodes,
             queues=read_queues(self.queues, () if hived is None else hived.queues),
             speed=Speed(
-                factors("--speed", self.speed), self._levels(), self.scaling, self.interference
+                factors("--speed", self.speed),
+                self._levels(),
+                self.scaling,
+                self.interference,
+                None if self.pairs is None else read_pairs(self.pairs),
             ),
+            packable=self.packable,
             failures=Failures(self.node_mtbf, self.node_mttr, self.gpu_mtbf, self.gpu_mttr),
             costs=self._costs(),
             min_run_s=self.min_run,

@@ -40,6 +40,8 @@ from roost.errors import Fatal, InvalidSpec, Retryable
 Json = dict[str, Any]
 
 _PAGE = 200
+#: Filters that pages have, and counts have not.
+_OF_PAGES = frozenset({"sort", "offset", "limit"})
 _UNDER_WAY = 202
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 1.0
 
@@ -47,6 +49,7 @@ _FIRST_LOOK_S, _LAST_LOOK_S = 0.05, 1.0
 class Filters(TypedDict, total=False):
     """Which jobs: of these states, users and queues, with that in their name, with these labels.
 
+    ``q`` are words: each is in the id, name, user, queue or a label of a job.
     Without ``user``, or with ``"all"``, those of everybody, as far as the caller may see them.
     """
 
@@ -55,6 +58,7 @@ class Filters(TypedDict, total=False):
     queue: str | Sequence[str]
     name: str
     label: str | Sequence[str]
+    q: str
     sort: str
     offset: int
     limit: int
@@ -80,13 +84,22 @@ def status(job: str) -> Steps[JobView]:
 
 def page(**filters: Unpack[Filters]) -> Steps[Page[JobView]]:
     """A part of the list of jobs, the newest first unless ``sort`` says otherwise."""
-    params = [
+    return job_page((yield from ask(get("/jobs", _asked(filters)))).json())
+
+
+def counts(**filters: Unpack[Filters]) -> Steps[Json]:
+    """How many jobs match: ``total``, and by ``states``, ``queues`` and ``users``."""
+    kept = [(name, one) for name, one in _asked(filters) if name not in _OF_PAGES]
+    return _json((yield from ask(get("/jobs/counts", kept))).json())
+
+
+def _asked(filters: Filters) -> list[tuple[str, object]]:
+    return [
         (name, one)
         for name, value in filters.items()
         for one in ([value] if isinstance(value, str | int) else value)  # type: ignore[attr-defined]
         if (name, one) != ("user", "all")  # as on the command line; the server knows no such word
     ]
-    return job_page((yield from ask(get("/jobs", params))).json())
 
 
 def jobs(**filters: Unpack[Filters]) -> Items[JobView]:
@@ -220,6 +233,20 @@ def clone(
         "POST", f"/jobs/{part(job)}/clone", body=body, headers=headers, again=True
     )
     return job_view((yield from ask(request)).json())
+
+
+def bulk(
+    action: str, jobs: Sequence[str], labels: Mapping[str, str] | None = None
+) -> Steps[list[Json]]:
+    """Do the same to at most 200 jobs, by their ids; how it went with each, in their order.
+
+    ``action`` is ``cancel``, ``suspend``, ``resume``, ``rerun`` or ``delete``; ``labels`` are added
+    to those of the new jobs of a rerun.
+    """
+    body = {"action": action, "jobs": list(jobs), "labels": dict(labels or {})}
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    request = RestRequest("POST", "/jobs/bulk", body=body, headers=headers, again=True)
+    return list(items_of((yield from ask(request)).json()))
 
 
 def rerun(

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from roost.core.allocation import Allocation
 from roost.core.spec import (
+    ApplicationKey,
     Contingent,
     JobId,
     JobSpec,
@@ -299,6 +300,7 @@ class Measured:
     Where a step took that long is told by ``kind``, ``nodes`` and ``servers`` (parameter servers),
     with ``local_batch`` samples for each worker (0: unknown); ``sync_s`` of it went into bringing
     the gradients together. ``epochs`` are passes over the data so far, ``loss`` what they led to.
+    ``beside`` are the applications of the runs that were on its devices all the while, in order.
     """
 
     time: float
@@ -315,6 +317,7 @@ class Measured:
     sync_s: float | None = None
     epochs: float | None = None
     loss: float | None = None
+    beside: tuple[ApplicationKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

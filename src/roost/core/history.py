@@ -11,11 +11,11 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from roost.core.events import Measured
 from roost.core.observed import Mean, Observed
-from roost.core.spec import JobSpec
+from roost.core.spec import ApplicationKey, JobSpec
 from roost.core.state import Job
 
 #: How many jobs are remembered, how many applications, and how many sizes of each.
@@ -23,8 +23,6 @@ _MEMORY = 20_000
 _APPLICATIONS = 2_000
 _SIZES = 200
 
-#: A user and an application.
-ApplicationKey: TypeAlias = tuple[str, str]
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 

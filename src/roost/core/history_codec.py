@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from roost.core.history import History, Profile, Spending, Spent
-from roost.core.observed import Mean, Observed, Setting, Timing
+from roost.core.observed import Company, Mean, Observed, Setting, Timing
 
 
 class SuccessRecord(NamedTuple):
@@ -40,6 +40,14 @@ class TimingRecord(NamedTuple):
     sync_s: float = 0.0
 
 
+class SharedRecord(NamedTuple):
+    """How long a step took beside other runs, and how often that was seen."""
+
+    company: Company
+    steps: int
+    step_s: float
+
+
 class ObservedRecord(NamedTuple):
     """What was observed of a job or an application; see ``Observed``."""
 
@@ -49,6 +57,7 @@ class ObservedRecord(NamedTuple):
     losses: tuple[tuple[int, float], ...] = ()
     epochs: float = 0.0
     version: int = 0
+    shared: tuple[SharedRecord, ...] = ()
 
 
 class ProfileRecord(NamedTuple):
@@ -119,6 +128,7 @@ def encode_observed(observed: Observed | None) -> ObservedRecord | None:
         tuple(observed.losses.items()),
         observed.epochs,
         observed.version,
+        tuple(SharedRecord(at, one.count, one.mean) for at, one in observed.shared.items()),
     )
 
 
@@ -129,7 +139,9 @@ def decode_observed(watched: ObservedRecord) -> Observed:
         for one in watched.timings
     }
     noises, losses = dict(watched.noises), dict(watched.losses)
-    return Observed(timings, watched.noise, noises, losses, watched.epochs, watched.version)
+    shared = {one.company: Mean(one.steps, one.step_s) for one in watched.shared}
+    told = (watched.noise, noises, losses, watched.epochs, watched.version)
+    return Observed(timings, *told, shared)
 
 
 def spent_records(history: History) -> tuple[SpentRecord, ...]:

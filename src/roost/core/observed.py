@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from roost.core.events import Measured
+from roost.core.spec import ApplicationKey
 
 #: How many settings, and how many epochs, are remembered of a job or an application.
 _SETTINGS = 1000
@@ -49,9 +50,18 @@ class Timing:
     sync: Mean = field(default_factory=Mean)
 
 
+class Company(NamedTuple):
+    """Where and how a step was done, and the applications of the runs beside it."""
+
+    setting: Setting
+    beside: tuple[ApplicationKey, ...]
+
+
 @dataclass(slots=True)
 class Observed:
     """Step times by setting, gradient noise and loss by whole epochs, epochs done so far.
+
+    ``timings`` are those of runs that had their devices to themselves, ``shared`` those of others.
 
     ``version`` grows when a setting is new, or its mean has become twice as sure: code that fits a
     model to the timings need not do it again before.
@@ -63,6 +73,7 @@ class Observed:
     losses: dict[int, float] = field(default_factory=dict)
     epochs: float = 0.0
     version: int = 0
+    shared: dict[Company, Mean] = field(default_factory=dict)
 
     def add(self, seen: Measured) -> None:
         """Learn from a measurement."""
@@ -79,6 +90,9 @@ class Observed:
 
     def _time(self, seen: Measured) -> None:
         setting = Setting(seen.kind, seen.nodes, seen.workers, seen.local_batch, seen.servers)
+        if seen.beside:
+            self._time_beside(Company(setting, seen.beside), seen.step_s)
+            return
         timing = self.timings.get(setting)
         if timing is None:
             if len(self.timings) >= _SETTINGS:
@@ -87,7 +101,19 @@ class Observed:
         timing.step.add(seen.step_s)
         if seen.sync_s is not None and 0 <= seen.sync_s <= seen.step_s:
             timing.sync.add(seen.sync_s)
-        if timing.step.count & (timing.step.count - 1) == 0:
+        self._grow(timing.step)
+
+    def _time_beside(self, company: Company, step_s: float) -> None:
+        mean = self.shared.get(company)
+        if mean is None:
+            if len(self.shared) >= _SETTINGS:
+                return
+            mean = self.shared[company] = Mean()
+        mean.add(step_s)
+        self._grow(mean)
+
+    def _grow(self, mean: Mean) -> None:
+        if mean.count & (mean.count - 1) == 0:
             self.version += 1
 
 

@@ -113,6 +113,18 @@ def uses(run: Run, node: Node, gpu: int) -> bool:
     return any(part.node == node.id and gpu in part.gpus for part in parts)
 
 
+def neighbours(run: Run, ledger: Ledger) -> list[Run]:
+    """Other runs with a share of the devices of a run, in the order in which they came there."""
+    found: dict[Run, None] = {}
+    for part in run.allocation.parts:
+        if part.share_milli < WHOLE:
+            node = ledger.nodes[part.node]
+            for other in node.runs:
+                if other is not run and any(uses(other, node, gpu) for gpu in part.gpus):
+                    found[other] = None
+    return list(found)
+
+
 def pinned(run: Run, ledger: Ledger) -> bool:
     """Whether a run's memory stays on its devices though it is suspended, so that it holds them.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, TypeAlias
 
 from roost.core.cells.promise import CellPromise, check_promises
 from roost.core.cells.site import CellSite, check_site
@@ -21,6 +21,9 @@ from roost.errors import InvalidSpec
 JobId = NewType("JobId", str)
 NodeId = NewType("NodeId", str)
 QueueId = NewType("QueueId", str)
+
+#: A user and an application: what the same user runs again and again.
+ApplicationKey: TypeAlias = tuple[str, str]
 
 #: The kind of a device that is none: a CPU that stands in for a GPU.
 CPU_SLOT = "cpu-slot"

@@ -14,7 +14,7 @@ from roost.core.allocation import WORKER, Allocation, Part
 from roost.core.observed import Observed
 from roost.core.quota import GPU
 from roost.core.quota_tree import PLENTY, Account
-from roost.core.spec import WHOLE, JobId, JobSpec, QueueSpec, Resources, RunId
+from roost.core.spec import WHOLE, ApplicationKey, JobId, JobSpec, QueueSpec, Resources, RunId
 from roost.core.transitions import LEAVING, RETURNING, UNBOOKED, RunPhase
 from roost.errors import Fatal
 
@@ -263,6 +263,11 @@ class Job:
     def preemptible(self) -> bool:
         """Whether it may be disturbed for others: its user allows it, and nothing protects it."""
         return self.spec.preemptible and not self.protected
+
+    @property
+    def application_key(self) -> ApplicationKey:
+        """Its user and application; a job without a name is its own application."""
+        return self.spec.user, self.spec.application or self.id
 
     @property
     def profile(self) -> Profile | None:

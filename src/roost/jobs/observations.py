@@ -12,12 +12,15 @@ import math
 from typing import Any
 
 from roost.core import WHOLE, WORKER, Core, Measured, Run
+from roost.core.occupancy import neighbours
 from roost.engines import ProgressReport
 from roost.jobs.record import JobRecord
 
 #: How often the same size is measured, and how long a size has to last before it is, in seconds.
 EVERY_S = 30.0
 SETTLE_S = 2.0
+#: How long the same neighbours have to be there before what they do to a job is measured.
+COMPANY_S = 10.0
 _MOST_MIB = 1 << 30
 _MOST_COUNT = 1 << 40
 _MOST_EPOCHS = 1e9
@@ -59,9 +62,11 @@ def measured(
         return [Measured(now, run.id, run.workers, 0.0, busy=told.busy)]
     if (step_s is None and epochs is None) or not run.settled or size != run.workers:
         return []
-    if now - run.changed_at < SETTLE_S:
+    if now - run.changed_at < SETTLE_S or not _settled_company(core, run, record, now):
         return []
-    timed_elsewhere = step_s is not None and size != record.measured_workers
+    timed_elsewhere = step_s is not None and (
+        size != record.measured_workers or record.measured_at < record.beside_since
+    )
     if not timed_elsewhere and now - record.measured_at < EVERY_S:
         return []
     record.measured_at = now
@@ -75,8 +80,17 @@ def measured(
             sync_s=None if step_s is None else _within(told.sync_s, step_s),
             epochs=epochs,
             loss=told.loss if told.loss is not None and math.isfinite(told.loss) else None,
+            beside=record.beside,
         )
     ]
+
+
+def _settled_company(core: Core, run: Run, record: JobRecord, now: float) -> bool:
+    """Whether the neighbours on its devices are the same for a while: steps are mixed before."""
+    beside = tuple(sorted(other.job.application_key for other in neighbours(run, core.ledger)))
+    if beside != record.beside:
+        record.beside, record.beside_since = beside, now
+    return not record.beside_since or now - record.beside_since >= COMPANY_S
 
 
 def _where(core: Core, run: Run) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roost.core import JobId, Range
+from roost.core.spec import ApplicationKey
 from roost.errors import Fatal, Retryable
 from roost.jobfile import JobFile
 from roost.jobfile.program import Program, RetryRule
@@ -74,6 +75,9 @@ class JobRecord:
     #: When and at which size it was last measured for the journal.
     measured_at: float = 0.0
     measured_workers: int = 0
+    #: Which applications were beside it of late on its devices, and since when.
+    beside: tuple[ApplicationKey, ...] = ()
+    beside_since: float = 0.0
     #: The snapshot that it was made from, as JOB@NAME, and whether its first run has begun.
     clone_of: str = ""
     restored: bool = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from roost.core import (
     Allocation,
     Core,
     Job,
+    JobId,
     JobSpec,
     JobState,
     Node,
@@ -241,8 +242,19 @@ def waiting_view(row: JobRow) -> dict[str, Any]:
     return encode(told)
 
 
-def node_view(node: Node, windows: Iterable[Window] = ()) -> dict[str, Any]:
-    """A node with its devices, the jobs on them, and its maintenance."""
+def _not_told(_job: JobId) -> float | None:
+    return None
+
+
+def node_view(
+    node: Node,
+    windows: Iterable[Window] = (),
+    busy: Callable[[JobId], float | None] = _not_told,
+) -> dict[str, Any]:
+    """A node with its devices, the jobs on them, and its maintenance.
+
+    ``busy``: the part of the time in which a job keeps its devices at work, where that is known.
+    """
     spec = node.spec
     used: dict[int, list[DeviceJobView]] = {gpu: [] for gpu in range(spec.gpus)}
     for run in node.runs:
@@ -265,11 +277,23 @@ def node_view(node: Node, windows: Iterable[Window] = ()) -> dict[str, Any]:
             notice=_notice_view(node.cordon),
             maintenance=tuple(WindowView(*one[1:]) for one in windows if one.node == node.id),
             devices=tuple(
-                DeviceView(gpu, gpu not in broken, _notice_view(node.notices.get(gpu)), tuple(jobs))
+                DeviceView(
+                    gpu,
+                    gpu not in broken,
+                    _notice_view(node.notices.get(gpu)),
+                    tuple(jobs),
+                    _use([busy(JobId(job.job)) for job in jobs]),
+                )
                 for gpu, jobs in used.items()
             ),
         )
     )
+
+
+def _use(parts: Iterable[float | None]) -> float | None:
+    """How much of the time a device is at work, by what is known of the jobs on it."""
+    known = [part for part in parts if part is not None]
+    return round(min(1.0, sum(known)), 2) if known else None
 
 
 def _notice_view(notice: Notice | None) -> NoticeView | None:
@@ -301,12 +325,18 @@ def queue_views(core: Core, rows: Iterable[QueueRow]) -> list[dict[str, Any]]:
             overflows=row.overflows,
             standing=_standing(core, QueueId(row.id)),
             gpus_used=used.get(QueueId(row.id), 0) / WHOLE,
+            borrowed=_borrowed(row, used.get(QueueId(row.id), 0)),
             waiting=waiting[QueueId(row.id)],
             running=running[QueueId(row.id)],
         )
         for row in rows
     )
     return [encode(view) for view in views]
+
+
+def _borrowed(row: QueueRow, used_milli: int) -> float:
+    """What a queue holds beyond its quota; without one it has nothing to go beyond."""
+    return 0.0 if row.quota_milli is None else max(0, used_milli - row.quota_milli) / WHOLE
 
 
 def _standing(core: Core, queue: QueueId) -> tuple[CellUseView, ...]:

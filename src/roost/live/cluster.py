@@ -269,6 +269,10 @@ class Cluster:
         """The number of the journal's last entry."""
         return self._driver.seq
 
+    def now(self) -> float:
+        """The journal's time, which never runs backwards."""
+        return self.clock.now()
+
     # -- commands ------------------------------------------------------------------------------
 
     async def submit(self, request: JobSubmission) -> tuple[JobRow, bool]:
@@ -518,7 +522,11 @@ class Cluster:
     def nodes(self) -> list[dict[str, Any]]:
         """All nodes with their devices and the jobs on them."""
         ledger = self.core.ledger
-        return [node_view(node, ledger.windows) for node in ledger.order]
+        return [node_view(node, ledger.windows, self._busy) for node in ledger.order]
+
+    def _busy(self, job: JobId) -> float | None:
+        record = self._driver.records.get(job)
+        return None if record is None else record.busy
 
     async def queues(self) -> list[dict[str, Any]]:
         """All queues with what they hold and how many jobs wait."""

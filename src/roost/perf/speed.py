@@ -7,7 +7,7 @@ model; policies only ever see measurements (``Progressed``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,10 +15,11 @@ from roost.core.allocation import WORKER, Allocation
 from roost.core.spec import JobSpec, Level, NodeId, NodeSpec
 from roost.core.topology import span
 from roost.errors import InvalidSpec
+from roost.perf.pairs import Pairs
 
 
 class SpeedModel(Protocol):
-    """Says how fast a job goes on an allocation beside so many neighbours on its devices."""
+    """Says how fast a job goes on an allocation beside its neighbours on its devices."""
 
     @property
     def interferes(self) -> bool:
@@ -29,9 +30,9 @@ class SpeedModel(Protocol):
         spec: JobSpec,
         allocation: Allocation,
         nodes: Mapping[NodeId, NodeSpec],
-        neighbours: int,
+        neighbours: Sequence[str],
     ) -> float:
-        """Seconds of work per second."""
+        """Seconds of work per second, beside runs of these applications."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,15 @@ class Speed:
     ``kinds`` gives each GPU kind's speed (1 for kinds not named); a gang goes at the pace of its
     slowest device. ``spread`` is the factor by the cell that holds the gang: 40 % to 5 times
     slower across PCIe and nodes is what Gandiva reports. ``scaling`` is the exponent of speed in
-    the number of workers (1: linear). ``interference`` is lost for each neighbour on a device.
+    the number of workers (1: linear). ``pairs`` tells what a job loses to each neighbour on its
+    devices; to one of which it tells nothing, ``interference`` is lost.
     """
 
     kinds: Mapping[str, float] = field(default_factory=dict)
     spread: Mapping[Level, float] = field(default_factory=dict)
     scaling: float = 1.0
     interference: float = 0.0
+    pairs: Pairs | None = None
 
     def __post_init__(self) -> None:
         """Refuse speeds that are not positive."""
@@ -66,16 +69,16 @@ class Speed:
     @property
     def interferes(self) -> bool:
         """Whether neighbours matter."""
-        return self.interference > 0
+        return self.interference > 0 or self.pairs is not None
 
     def rate(
         self,
         spec: JobSpec,
         allocation: Allocation,
         nodes: Mapping[NodeId, NodeSpec],
-        neighbours: int,
+        neighbours: Sequence[str],
     ) -> float:
-        """Seconds of work per second."""
+        """Seconds of work per second, beside runs of these applications."""
         factor = 1.0
         if spec.elastic:
             factor *= (allocation.workers / spec.workers.min) ** self.scaling
@@ -91,5 +94,21 @@ class Speed:
         if self.spread:
             factor *= self.spread.get(span(allocation, nodes), 1.0)
         if neighbours:
-            factor *= (1.0 - self.interference) ** neighbours
+            factor *= self._beside(spec, allocation, nodes, neighbours)
         return factor
+
+    def _beside(
+        self,
+        spec: JobSpec,
+        allocation: Allocation,
+        nodes: Mapping[NodeId, NodeSpec],
+        neighbours: Sequence[str],
+    ) -> float:
+        """What neighbours leave; a gang goes at the pace of its slowest kind of GPU."""
+        left = 1.0 - self.interference
+        if self.pairs is None:
+            return left ** len(neighbours)
+        kinds = {nodes[part.node].kind for part in allocation.parts if part.gpus}
+        return min(
+            self.pairs.factor(kind, spec.application, neighbours, left) for kind in sorted(kinds)
+        )

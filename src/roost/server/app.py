@@ -17,6 +17,7 @@ from roost.server import (
     folders,
     health,
     job_files,
+    job_lists,
     jobs,
     live_stream,
     logs,
@@ -68,6 +69,7 @@ def create_app(cluster: ClusterBackend, options: ServerOptions | None = None) ->
     )
     app.state.roost = here
     for module in (
+        job_lists,  # its paths before those with a job's name in them
         jobs,
         job_files,
         folders,

@@ -168,6 +168,10 @@ class ClusterBackend(Protocol):
         """Fails when it cannot go on."""
         ...
 
+    def now(self) -> float:
+        """The time by which everything here is told."""
+        ...
+
     def halt(self, error: RoostError) -> None:
         """Stop everything."""
         ...

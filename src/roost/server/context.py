@@ -54,12 +54,19 @@ class Context:
         self.crowded: Callable[[], bool] = lambda: False
         self.limiter = RequestLimiter(options.questions_per_user)
         self.file_responses = FileResponses(self.read, options)
-        sources = ViewSources(cluster.nodes, cluster.queues, cluster.view, self._rows)
+        self.assets = Assets(reload=bool(os.environ.get("ROOST_PORTAL_RELOAD")))
+        sources = ViewSources(
+            cluster.nodes,
+            cluster.queues,
+            cluster.view,
+            self._rows,
+            cluster.now,
+            lambda: self.assets.digest,
+        )
         self.hub = StreamHub(sources, cluster.epoch, options)
         self.followers = LogFollowers(cluster.engine, self.read, options)
         self.metrics = Metrics(cluster, self.streams)
         self.links = LoginLinks()
-        self.assets = Assets(reload=bool(os.environ.get("ROOST_PORTAL_RELOAD")))
 
     def is_crowded(self) -> bool:
         """Whether new requests have to wait until others are over."""

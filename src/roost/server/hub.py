@@ -35,11 +35,13 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from roost import __version__
 from roost.api.jobs import WAITING_KEYS
 from roost.errors import Retryable
 from roost.server.options import ServerOptions
 from roost.server.streams import OpenStream, beats, message
 from roost.server.visibility import Visibility
+from roost.server.waiting_times import WaitingTimes, since_of
 from roost.store.jobs import OpenJob
 from roost.store.rows import OPEN_STATES, EventRow, JobRow
 
@@ -65,6 +67,8 @@ class ViewSources(NamedTuple):
     queues: Callable[[], Awaitable[list[dict[str, Any]]]]
     view: Callable[[JobRow], Mapping[str, Any]]
     rows: Callable[[Sequence[str]], Awaitable[list[JobRow]]]
+    now: Callable[[], float]
+    assets: Callable[[], str]
 
 
 class _Tick:
@@ -141,6 +145,7 @@ class StreamHub:
         #: User → the jobs that are not over, and how many are in which state.
         self._open: dict[str, dict[str, OpenJob]] = {}
         self._states: dict[str, Counter[str]] = {}
+        self._oldest = WaitingTimes(self._is_waiting)
         #: Jobs that wait and that viewers were told of, as they were told of them.
         self._shown: dict[str, JobRow] = {}
         self._leaving: dict[str, str] = {}
@@ -166,6 +171,8 @@ class StreamHub:
                 self._open.setdefault(job.user, {})[job.id] = job
         for user, own in self._open.items():
             self._states[user] = Counter([job.state for job in own.values()])
+            for job in own.values():
+                self._oldest.note(job)
 
     def changed(self, change: ClusterChange) -> None:
         """Take in a change; it goes out with the next tick."""
@@ -208,6 +215,12 @@ class StreamHub:
             states[job.state] += 1
         else:
             own.pop(job.id, None)
+        if before is None or (before.state, before.queue) != (job.state, job.queue):
+            self._oldest.note(job)
+
+    def _is_waiting(self, job: OpenJob) -> bool:
+        known = self._open.get(job.user, {}).get(job.id)
+        return known is not None and known.state == _WAITS and known.queue == job.queue
 
     def _show(self, row: JobRow, *, new: bool = True) -> None:
         """Remember what viewers are told of a job that waits; only so many are kept up to date."""
@@ -344,13 +357,20 @@ class StreamHub:
         }
         if not any(body[name] for name in ("jobs", "deleted", "events", "nodes", "queues")):
             return None
-        return {**body, "counts": self._counts(visibility)}
+        return {**body, "counts": self._counts(visibility), "time": self._sources.now()}
 
     def queues(self, visibility: Visibility, queues: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The queues that are seen, with the counts of the jobs that are."""
         jobs = () if visibility.all else self.open_jobs(visibility)
-        waiting = Counter(job.queue for job in jobs if job.state == "queued")
-        return [visibility.queue(queue, waiting) for queue in queues if visibility.may_use(queue)]
+        own = [job for job in jobs if job.state == _WAITS]
+        waiting = Counter(job.queue for job in own)
+        found = []
+        for queue in queues:
+            if visibility.may_use(queue):
+                name = str(queue["id"])
+                since = self._oldest.since(name) if visibility.all else since_of(own, name)
+                found.append({**visibility.queue(queue, waiting), "oldest_at": since})
+        return found
 
     def _counts(self, visibility: Visibility) -> dict[str, int]:
         users = self._states if visibility.all else [visibility.user]
@@ -391,6 +411,9 @@ class StreamHub:
             "nodes": list(audience.nodes.values()),
             "queues": list(audience.queues.values()),
             "counts": counts,
+            "time": self._sources.now(),
+            "version": __version__,
+            "assets": self._sources.assets(),
         }
         encoded = message(body, "snapshot", f"{self._epoch}-{seq}")
         if audience.sent == sent:  # else others would miss what was sent meanwhile

@@ -1,4 +1,4 @@
-"""Jobs: submitting, listing, looking at them, and everything one can do to them."""
+"""Jobs: submitting, looking at one, and everything one can do to it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from roost.api.events import EventPage
 from roost.api.jobs import (
     ExplanationView,
-    JobPage,
     JobView,
     ParsedJobFile,
     PlanView,
-    StateName,
     WorkerList,
 )
 from roost.core.spec import JobId, NodeId, Range, RunId
@@ -33,7 +31,7 @@ from roost.server.file_responses import FilePart
 from roost.server.middleware import declared_length
 from roost.server.permissions import needs, sees_all
 from roost.server.roles import RoutePermission
-from roost.store.rows import JOB_SORTS, EventQuery, JobQuery, JobRow, labels_of
+from roost.store.rows import EventQuery, JobRow
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=CheckedRoute)
 
@@ -44,7 +42,6 @@ Writer = Annotated[Caller, needs(RoutePermission.JOBS_WRITE)]
 Name = Annotated[str, Path(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,200}[a-z0-9])?$")]
 Offset = Annotated[int, Query(ge=0, le=10**9)]
 Limit = Annotated[int, Query(ge=1, le=200)]
-Filter = Annotated[list[str], Query(max_length=50)]
 Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200)]
 
 
@@ -52,7 +49,6 @@ Key = Annotated[str, Header(alias="Idempotency-Key", max_length=200)]
 _SMALL_BYTES = 8192
 #: How long it is remembered that there is a Unix account, in seconds; a launch looks again.
 _ACCOUNT_S = 5.0
-_SORTS: list[Any] = [sign + field for sign in ("", "-") for field in JOB_SORTS]
 
 
 def json(value: Any, status: int = 200) -> Response:
@@ -63,42 +59,6 @@ def json(value: Any, status: int = 200) -> Response:
 def shown(here: Context, caller: Caller, row: JobRow, status: int = 200) -> Response:
     """A job as an answer."""
     return json(here.view(caller, row), status)
-
-
-@router.get("/jobs", response_model=JobPage, responses=answers(), operation_id="list_jobs")
-async def list_jobs(  # noqa: PLR0913 - one parameter per filter
-    here: Here,
-    caller: Reader,
-    *,
-    state: Annotated[list[StateName], Query(max_length=8)] = [],  # noqa: B006 - FastAPI copies it
-    user: Filter = [],  # noqa: B006
-    queue: Filter = [],  # noqa: B006
-    name: Annotated[str, Query(max_length=80)] = "",
-    label: Filter = [],  # noqa: B006
-    sort: Annotated[
-        str, Query(max_length=40, json_schema_extra={"enum": _SORTS})
-    ] = "-submitted_at",
-    offset: Offset = 0,
-    limit: Limit = 50,
-) -> Response:
-    """List jobs: filtered, sorted and paged by the server. ``label`` is ``key=value``."""
-    if not sees_all(caller):
-        if user and caller.user not in user:
-            return json({"items": [], "total": 0, "offset": offset, "limit": limit})
-        user = [caller.user]
-    query = JobQuery(
-        states=tuple(state),
-        users=tuple(user),
-        queues=tuple(queue),
-        name=name,
-        labels=labels_of(label),
-        sort=sort,
-        offset=offset,
-        limit=limit,
-    )
-    page = await here.read(lambda: here.cluster.store.jobs.find(query))
-    items = [here.view(caller, row) for row in page.items]
-    return json({"items": items, "total": page.total, "offset": offset, "limit": limit})
 
 
 @router.post(
@@ -240,13 +200,16 @@ async def get_job(here: Here, caller: Reader, job: Name) -> Response:
 )
 async def delete_job(here: Here, caller: Writer, job: Name) -> Response:
     """Forget a job that is over, with its logs."""
-    row = await here.find(caller, job)
+    return shown(here, caller, await forget(here, caller, await here.find(caller, job)))
+
+
+async def forget(here: Context, caller: Caller, row: JobRow) -> JobRow:
+    """Forget a job that is over; viewers are told of it."""
     here.hub.leaves(row)
     try:
-        await here.cluster.delete(JobId(row.id), caller.user)
+        return await here.cluster.delete(JobId(row.id), caller.user)
     finally:
         here.hub.stays(row)
-    return shown(here, caller, row)
 
 
 @router.post(

@@ -33,6 +33,10 @@ _HTML: dict[str, Any] = {
     "description": "A page.",
     "content": {"text/html": {"schema": {"type": "string"}}},
 }
+_PAGE_OR_ADDRESS: dict[str, Any] = {
+    "description": "A page for a browser; for others where the API is.",
+    "content": {**_HTML["content"], "application/json": {"schema": {"type": "object"}}},
+}
 _FILE: dict[str, Any] = {
     "description": "A file of the pages.",
     "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
@@ -42,7 +46,7 @@ _FILE: dict[str, Any] = {
 @router.get(
     "/",
     response_class=Response,
-    responses={**answers(), 200: _HTML},
+    responses={**answers(), 200: _PAGE_OR_ADDRESS},
     operation_id="page",
 )
 async def page(request: Request, here: Here, caller: OpenToAll) -> Response:

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 NOTE = "reload.json"
 #: Settings that are not a person's, or that change at once.
 _OTHERS = {"reread", "origin", "adopt_home", "options", "retention", "bounds", "policy"}
+_KEPT = {"keep_s": "keep", "jobs": "keep-jobs", "disk_bytes": "max-disk"}
+_BOUNDS = {"jobs": "user-jobs", "disk_bytes": "user-disk", "disk_max_bytes": "user-disk-max"}
 _WORDS = {"allow": "allow-host", "tls": "tls-cert and tls-key"}
 
 
@@ -56,11 +59,11 @@ class ServerReload:
                     self.start = replace(self.start, policy=found.policy)
                     changed.append("policy")
                 if found.retention != self.cluster.retention.rule:
+                    changed += _changed(_KEPT, self.cluster.retention.rule, found.retention)
                     self.cluster.retention.rule = found.retention
-                    changed.append("keep, keep-jobs and max-disk")
                 if found.bounds != self.cluster.bounds.defaults:
+                    changed += _changed(_BOUNDS, self.cluster.bounds.defaults, found.bounds)
                     self.cluster.bounds.defaults = found.bounds
-                    changed.append("user-jobs, user-disk and user-disk-max")
         except RoostError as error:
             problem = str(error)
         _log.info("reloaded: changed %s, restart for %s; %s", changed, restart, problem or "fine")
@@ -75,6 +78,11 @@ class ServerReload:
             for name in names
             if getattr(found, name) != getattr(self.start, name)
         ]
+
+
+def _changed(words: Mapping[str, str], old: object, new: object) -> list[str]:
+    """The words of the options that differ."""
+    return [word for name, word in words.items() if getattr(old, name) != getattr(new, name)]
 
 
 def notify_ready() -> None:

@@ -6,7 +6,7 @@ The bodies of answers are views (``roost.api``).
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Base64Bytes,
@@ -105,6 +105,16 @@ class TakeSnapshot(RequestBody):
     """A snapshot to be taken, and what to call it."""
 
     name: SnapshotName
+
+
+class ChangeJobs(RequestBody):
+    """The same for many jobs, by their ids; ``labels`` are added to those of new jobs."""
+
+    action: Literal["cancel", "suspend", "resume", "rerun", "delete"]
+    jobs: list[Annotated[str, StringConstraints(min_length=1, max_length=210)]] = Field(
+        min_length=1, max_length=200
+    )
+    labels: dict[Label, Label] = Field(default_factory=dict, max_length=50)
 
 
 class CloneJob(RequestBody):

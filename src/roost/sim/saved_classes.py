@@ -41,7 +41,7 @@ _CLASSES = {
     "roost.core.history": "History Profile Spending Spent",
     "roost.core.ledger": "Ledger",
     "roost.core.node": "Device Node Notice",
-    "roost.core.observed": "Setting Mean Timing Observed",
+    "roost.core.observed": "Setting Company Mean Timing Observed",
     "roost.core.occupancy": "Occupancy",
     "roost.core.plan": "Plan",
     "roost.core.quota": "Quota",
@@ -56,7 +56,9 @@ _CLASSES = {
     "roost.perf.convergence": "Rule Remaining LossCurve",
     "roost.perf.goodput": "BatchLimits Tuned",
     "roost.perf.hybrid": "ReplicaSplit HybridModel",
+    "roost.perf.interference": "Interference Pair",
     "roost.perf.kinds": "Fit _Seen Estimates _Known",
+    "roost.perf.pairs": "Pairs",
     "roost.perf.servers": "Mode ServerSample ServerModel Fits",
     "roost.perf.speed": "Speed",
     "roost.perf.steps": "StepSample StepModel Look Objective",
@@ -67,6 +69,7 @@ _CLASSES = {
     "roost.sim.failures": "Failures Breakdowns",
     "roost.sim.simulation": "Setup Simulation",
     "roost.sim.worlds.rates": "TrueJob TrueRun Gauges EndedHold World",
+    "roost.sim.worlds.sharing": "SharingWorld",
     "roost.traces.workload": "TraceJob BadRow Workload",
 }
 #: Where a function or a method may stand: a class and its field.
@@ -77,7 +80,11 @@ CALLED = {
     ("roost.sim.simulation.Setup", "world"),
 }
 #: The functions of Roost that stand there, but for those of policies.
-_FUNCTIONS = {"roost.core.waiting": "by_arrival", "roost.sim.worlds.rates": "World"}
+_FUNCTIONS = {
+    "roost.core.waiting": "by_arrival",
+    "roost.sim.worlds.rates": "World",
+    "roost.sim.worlds.sharing": "SharingWorld",
+}
 
 
 def full_name(thing: Any) -> str:

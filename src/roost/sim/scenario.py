@@ -19,8 +19,10 @@ from roost.placement import placer
 from roost.policies import policy
 from roost.sim.failures import Failures
 from roost.sim.learning import Learning, one_kind_placer
+from roost.sim.pairs import holding_memory, packable, with_memory
 from roost.sim.simulation import MakeWorld, Setup
 from roost.sim.worlds.rates import World
+from roost.sim.worlds.sharing import SharingWorld
 from roost.traces.generate import Synthetic, generate
 from roost.traces.workload import TraceJob, Workload
 
@@ -34,7 +36,8 @@ class Scenario:
 
     ``costs`` (by the names of the fields of ``Costs``) and ``min_run_s`` replace those of every
     job. ``estimate_error`` is the spread of a log-normal error on declared run times, at most 10;
-    None: as the workload has them. With ``learning`` its jobs learn; ``speed`` is not used then.
+    None: as the workload has them. ``packable``: jobs of one GPU may share it.
+    With ``learning`` its jobs learn; ``speed`` is not used then.
     """
 
     workload: Workload | Synthetic
@@ -52,6 +55,7 @@ class Scenario:
     learning: Learning | None = None
     #: What is known beforehand of what jobs ask for, to placers that go by that.
     typical: Counts = ()
+    packable: bool = False
 
     def __post_init__(self) -> None:
         """Refuse errors that cannot be drawn, and two things of one name."""
@@ -79,12 +83,16 @@ class Scenario:
         """One run of this scenario."""
         workload, where = self._jobs(seed), placer(placer_name, self.typical)
         world: MakeWorld = World
+        nodes, pairs = self.nodes, getattr(self.speed, "pairs", None)
+        if pairs is not None:
+            nodes, world = with_memory(nodes), SharingWorld
+            workload = holding_memory(workload, nodes, pairs)
         if self.learning is not None:
             workload, world = self.learning.prepare(workload, self.nodes, policy_text)
             where = one_kind_placer(where, self.learning.tables, self.nodes)
         return Setup(
             workload=workload,
-            nodes=self.nodes,
+            nodes=nodes,
             policy=policy(policy_text),
             placer=where,
             world=world,
@@ -102,6 +110,8 @@ class Scenario:
         workload = self.workload
         if isinstance(workload, Synthetic):
             workload = generate(replace(workload, seed=workload.seed + seed))
+        if self.packable:
+            workload = packable(workload)
         changes = (self.costs, self.min_run_s is not None, self.estimate_error)
         if not any(changes) and self.declared_error is None:
             return workload

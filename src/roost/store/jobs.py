@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 from roost.store.database import Database, Row, Session
 from roost.store.encoding import clean, from_json, from_time, row_sum, to_json, to_time
 from roost.store.errors import StoreBroken
-from roost.store.rows import OPEN_STATES, JobQuery, JobRow, OutlivedQuery, RowPage
+from roost.store.rows import (
+    OPEN_STATES,
+    JobCounts,
+    JobQuery,
+    JobRow,
+    OutlivedQuery,
+    RowPage,
+)
 
 _COLUMNS = (
     "id, name, owner, queue, state, cause, priority, gpus, "
@@ -40,6 +47,13 @@ _SELECT = (
 #: The same, also of jobs that have lost a part.
 _SELECT_ANY = _SELECT.replace("JOIN", "LEFT JOIN")
 _VIEW, _DOCUMENT = len(_NAMES), len(_NAMES) + 1
+
+#: A word is in the texts of a job, or in one of its labels.
+_CONTAINS = (
+    "(lower(id) LIKE ? ESCAPE '!' OR lower(name) LIKE ? ESCAPE '!'"
+    " OR lower(owner) LIKE ? ESCAPE '!' OR lower(queue) LIKE ? ESCAPE '!'"
+    " OR id IN (SELECT id FROM job_labels WHERE lower(label || '=' || content) LIKE ? ESCAPE '!'))"
+)
 
 Sort = tuple[str, str, str]
 
@@ -321,6 +335,17 @@ class JobTable:
             names = search.page(session, dense=dense) if total > query.offset else []
             return RowPage(tuple(_rows(session, names)), total)
 
+    def totals(self, query: JobQuery) -> JobCounts:
+        """How many jobs a query lets through, whatever its page."""
+        with self._database.reading() as session:
+            sorts = _Search(query).sorts(session)
+        states, queues, users = Counter[str](), Counter[str](), Counter[str]()
+        for owner, queue, state, number in sorts:
+            states[state] += number
+            queues[queue] += number
+            users[owner] += number
+        return JobCounts(states.total(), dict(states), dict(queues), dict(users))
+
 
 class _Search:
     """A query as SQL."""
@@ -350,11 +375,33 @@ class _Search:
         else:
             every = session.all("SELECT COALESCE(SUM(jobs), 0) FROM job_counts")
             dense = most * _SPARSE >= int(every[0][0])
-        if not (self._query.name or self._query.names or self._query.labels):
+        if self._is_counted:
             return most, dense
         where, parameters = self._where(dense=dense)
         counted = session.all(f"SELECT COUNT(*) FROM jobs{where}", parameters)  # noqa: S608 - values are parameters
         return int(counted[0][0]), dense
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether it asks for nothing but what jobs are counted by."""
+        query = self._query
+        looks_closer = query.name or query.names or query.labels or query.words
+        return not looks_closer and query.ended_after is None
+
+    def sorts(self, session: Session) -> list[Row]:
+        """Owner, queue, state, and how many jobs there are of each such sort."""
+        if self._is_counted:
+            where, parameters = self._memberships("{}")
+            return session.all(
+                f"SELECT owner, queue, state, jobs FROM job_counts{where}",  # noqa: S608 - values are parameters
+                parameters,
+            )
+        where, parameters = self._where(dense=False)
+        return session.all(
+            f"SELECT owner, queue, state, COUNT(*) FROM jobs{where} "  # noqa: S608 - values are parameters
+            "GROUP BY owner, queue, state",
+            parameters,
+        )
 
     def page(self, session: Session, *, dense: bool) -> list[str]:
         """The ids of the page, in order."""
@@ -384,6 +431,12 @@ class _Search:
         for label, content in sorted(self._query.labels.items()):
             parts.append("id IN (SELECT id FROM job_labels WHERE label = ? AND content = ?)")
             parameters += [label, content]
+        for word in self._query.words:
+            parts.append(_CONTAINS)
+            parameters += [f"%{_escaped(word)}%"] * _CONTAINS.count("?")
+        if self._query.ended_after is not None:
+            parts.append("finished_at >= ?")
+            parameters.append(self._query.ended_after)
         return (f" WHERE {' AND '.join(parts)}" if parts else ""), parameters
 
     def _memberships(self, form: str) -> tuple[str, list[object]]:

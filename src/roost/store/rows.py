@@ -8,7 +8,7 @@ journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from roost.core.cells import CellPromise
@@ -20,7 +20,7 @@ T = TypeVar("T")
 #: The largest page that a query may ask for.
 MOST = 200
 _FARTHEST = 2**62
-_MANY, _LONG = 200, 1000
+_MANY, _LONG, _WORDS = 200, 1000, 8
 
 #: Fields by which jobs and events can be sorted; "-" in front turns the order round.
 JOB_SORTS = (
@@ -140,6 +140,16 @@ class RowPage(Generic[T]):
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class JobCounts:
+    """How many jobs a query lets through: in all, by state, by queue and by user."""
+
+    total: int
+    states: Mapping[str, int]
+    queues: Mapping[str, int]
+    users: Mapping[str, int]
+
+
 def labels_of(given: Iterable[str]) -> dict[str, str]:
     """The labels that a request names as ``key=value``."""
     found = {}
@@ -155,8 +165,9 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
 class JobQuery:
     """A query for jobs: filters, order and page; an empty filter lets everything through.
 
-    ``name`` is contained in the job's name, ``names`` are whole ones. What has not happened yet
-    sorts before all times.
+    ``name`` is contained in the job's name, ``names`` are whole ones. Each of ``words`` is in its
+    id, name, user, queue or a label (``key=value``). ``ended_after``: it ended then, or later. What
+    has not happened yet sorts before all times.
     """
 
     states: tuple[str, ...] = ()
@@ -168,17 +179,26 @@ class JobQuery:
     offset: int = 0
     limit: int = 50
     names: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    ended_after: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a query that no store can answer; raises InvalidSpec."""
+        if len(self.words) > _WORDS:
+            raise InvalidSpec(f"at most {_WORDS} words can be looked for")
         for state in self.states:
             if state not in STATES:
                 raise InvalidSpec(str(unknown("state", state, STATES)))
         _check_page(self.sort, JOB_SORTS, self.offset, self.limit)
         _check_texts("name", self.name, *self.names)
+        _check_texts("word", *self.words)
         _check_texts("user", *self.users)
         _check_texts("queue", *self.queues)
         _check_texts("label", *self.labels, *self.labels.values())
+
+    def at(self, sort: str, offset: int, limit: int) -> JobQuery:
+        """The same jobs in another order, or another page of them."""
+        return replace(self, sort=sort, offset=offset, limit=limit)
 
 
 @dataclass(frozen=True, slots=True)

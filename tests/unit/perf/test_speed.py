@@ -25,8 +25,8 @@ RIGID = spec(1)
 
 
 def test_without_factors_everything_goes_at_the_reference_speed() -> None:
-    assert Speed().rate(RIGID, ONE, NODES, neighbours=0) == 1.0
-    assert Speed().rate(RIGID, ONE, NODES, neighbours=3) == 1.0
+    assert Speed().rate(RIGID, ONE, NODES, neighbours=()) == 1.0
+    assert Speed().rate(RIGID, ONE, NODES, neighbours=("a", "b", "c")) == 1.0
     assert not Speed().interferes
 
 
@@ -34,24 +34,24 @@ def test_an_elastic_job_goes_faster_with_more_workers() -> None:
     elastic = spec(1, workers=(2, 8))
     eight = Allocation((part("n0", range(4), 4), part("n1", range(4), 4)))
 
-    assert Speed().rate(elastic, eight, NODES, neighbours=0) == 4.0
-    assert Speed(scaling=0.5).rate(elastic, eight, NODES, neighbours=0) == 2.0
-    assert Speed(scaling=0.0).rate(elastic, eight, NODES, neighbours=0) == 1.0
+    assert Speed().rate(elastic, eight, NODES, neighbours=()) == 4.0
+    assert Speed(scaling=0.5).rate(elastic, eight, NODES, neighbours=()) == 2.0
+    assert Speed(scaling=0.0).rate(elastic, eight, NODES, neighbours=()) == 1.0
 
 
 def test_a_rigid_gang_is_its_own_reference() -> None:
     gang = spec(1, workers=4)
 
-    assert Speed(scaling=0.5).rate(gang, held("n0", range(4), 4), NODES, neighbours=0) == 1.0
+    assert Speed(scaling=0.5).rate(gang, held("n0", range(4), 4), NODES, neighbours=()) == 1.0
 
 
 def test_a_gang_goes_at_the_pace_of_its_slowest_device() -> None:
     speed = Speed(kinds={"k80": 0.25, "gpu": 2.0})
     mixed = Allocation((part("n0", (0,)), part("old", (0,))))
 
-    assert speed.rate(RIGID, ONE, NODES, neighbours=0) == 2.0
-    assert speed.rate(RIGID, mixed, NODES, neighbours=0) == 0.25
-    assert Speed(kinds={"k80": 0.25}).rate(RIGID, ONE, NODES, neighbours=0) == 1.0
+    assert speed.rate(RIGID, ONE, NODES, neighbours=()) == 2.0
+    assert speed.rate(RIGID, mixed, NODES, neighbours=()) == 0.25
+    assert Speed(kinds={"k80": 0.25}).rate(RIGID, ONE, NODES, neighbours=()) == 1.0
 
 
 def test_parameter_servers_and_cpus_do_not_set_the_pace() -> None:
@@ -59,8 +59,8 @@ def test_parameter_servers_and_cpus_do_not_set_the_pace() -> None:
     with_servers = spec(1, roles=(role("ps", 1, 1),))
     beside = Allocation((part("n0", (0,)), part("old", (0,), kind="ps")))
 
-    assert speed.rate(with_servers, beside, NODES, neighbours=0) == 1.0
-    assert speed.rate(spec(0), held("old"), NODES, neighbours=0) == 1.0
+    assert speed.rate(with_servers, beside, NODES, neighbours=()) == 1.0
+    assert speed.rate(spec(0), held("old"), NODES, neighbours=()) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -79,27 +79,27 @@ def test_distance_is_the_smallest_cell_around_the_devices(where: Allocation, lev
     speed = Speed(spread={each: 1.0 / (1 + each) for each in Level})
 
     assert span(where, NODES) is level
-    assert speed.rate(RIGID, where, NODES, neighbours=0) == 1.0 / (1 + level)
+    assert speed.rate(RIGID, where, NODES, neighbours=()) == 1.0 / (1 + level)
 
 
 def test_levels_that_are_not_named_cost_nothing() -> None:
     speed = Speed(spread={Level.CLUSTER: 0.5})
 
-    assert speed.rate(RIGID, held("n0", (1, 2)), NODES, neighbours=0) == 1.0
+    assert speed.rate(RIGID, held("n0", (1, 2)), NODES, neighbours=()) == 1.0
 
 
 def test_each_neighbour_takes_its_part() -> None:
     speed = Speed(interference=0.2)
 
     assert speed.interferes
-    assert speed.rate(RIGID, ONE, NODES, neighbours=0) == 1.0
-    assert math.isclose(speed.rate(RIGID, ONE, NODES, neighbours=2), 0.64)
+    assert speed.rate(RIGID, ONE, NODES, neighbours=()) == 1.0
+    assert math.isclose(speed.rate(RIGID, ONE, NODES, neighbours=("a", "a")), 0.64)
 
 
 def test_factors_multiply() -> None:
     speed = Speed(kinds={"gpu": 2.0}, spread={Level.NODE: 0.5}, interference=0.1)
 
-    rate = speed.rate(RIGID, held("n0", (1, 2)), NODES, neighbours=1)
+    rate = speed.rate(RIGID, held("n0", (1, 2)), NODES, neighbours=("a",))
 
     assert math.isclose(rate, 2.0 * 0.5 * 0.9)
 

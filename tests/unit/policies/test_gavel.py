@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -40,7 +40,7 @@ class Table:
         spec: JobSpec,
         allocation: Allocation,
         nodes: Mapping[NodeId, NodeSpec],
-        neighbours: int,
+        neighbours: Sequence[str],
     ) -> float:
         del neighbours
         return dict(spec.rates)[nodes[allocation.parts[0].node].kind]

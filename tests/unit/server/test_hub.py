@@ -359,7 +359,7 @@ def test_what_changed_before_the_jobs_were_loaded_stands() -> None:
         return []
 
     async def play() -> list[tuple[str, int]]:
-        sources = ViewSources(list, queues, lambda row: row.view, rows)
+        sources = ViewSources(list, queues, lambda row: row.view, rows, lambda: 0.0, str)
         hub = StreamHub(sources, 1, ServerOptions(tick_s=0.0))
         old = JobRow("a-aaaaa", "a", "ada", "q", "running", submitted_at=0.0, rev=5)
         stays = OpenJob("b-bbbbb", "b", "ada", "q", "running", 0.0, 4)

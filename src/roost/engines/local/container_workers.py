@@ -69,6 +69,8 @@ class ContainerWorkers:
             mounts,
             setting.account,
             worker["data_bytes"],
+            setting.record.needs[worker["role"]],
+            tuple(worker["cpus"] or ()),
         )
         counted = len(held) if runtime.as_server else 0
         env = containers.variables(worker["env"], setting.own, self.cwd, counted)

@@ -55,6 +55,7 @@ _PULL = {
     "podman": '"$0" image exists "$1" || exec "$0" pull "$1"',
     "docker": '"$0" image inspect "$1" >/dev/null 2>&1 || exec "$0" pull "$1"',
 }
+_NOTHING = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,9 @@ class ContainerSettings:
     mounts: tuple[ContainerMount, ...] = ()
     account: Account | None = None
     data_bytes: int = 0
+    #: What Docker is told, whose containers are in none of our cgroups: memory and CPUs.
+    need: Resources = _NOTHING
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,9 @@ class ContainerRuntime:
         The last is the text of a file; empty where the first has it.
         """
         if self.name == "apptainer":
-            inside = {f"APPTAINERENV_{name}": text for name, text in env.items()}
-            return [*self._apptainer(what, gpus), *argv], {**own_environment(), **inside}, ""
+            inside = {f"APPTAINERENV_{name}": text for name, text in env.items() if name != "HOME"}
+            words = self._apptainer(what, env.get("HOME", what.cwd), gpus)
+            return [*words, *argv], {**own_environment(), **inside}, ""
         if odd := [name for name, text in env.items() if "\n" in text]:
             raise InvalidSpec(f"env: {odd[0]} has several lines, which no container can be given")
         lines = "".join(f"{name}={text}\n" for name, text in env.items())
@@ -143,7 +148,7 @@ class ContainerRuntime:
         for mount in what.mounts:
             text = f"type=bind,source={mount.source},target={mount.target}"
             words.append(f"--mount={text}{',readonly' if mount.readonly else ''}")
-        return words + (self._podman(what, gpus) if self.name == "podman" else _docker(gpus))
+        return words + (self._podman(what, gpus) if self.name == "podman" else _docker(what, gpus))
 
     def _podman(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
         # In the cgroup that it is started in, with the limits that hold there: as any process.
@@ -154,13 +159,15 @@ class ContainerRuntime:
             words.append("--init")  # a first process that heeds signals and reaps
         return words + [f"--device=nvidia.com/gpu={gpu}" for gpu in gpus]
 
-    def _apptainer(self, what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
-        words = [self.path, "exec", "--cleanenv", "--no-home", f"--pwd={what.cwd}"]
+    def _apptainer(self, what: ContainerSettings, home: str, gpus: tuple[int, ...]) -> list[str]:
+        words = [self.path, "exec", "--cleanenv", "--no-privs", f"--pwd={what.cwd}"]
+        # It takes HOME in no other way, and would mount that of the account and the folder that it
+        # is called in.
+        words += ["--no-mount=home,cwd", f"--home={home}", "--no-home"]
         words += ["--nv"] if gpus else []
         for mount in what.mounts:
             words.append(f"--bind={mount.source}:{mount.target}:{'ro' if mount.readonly else 'rw'}")
-        image = what.image
-        return [*words, image if "://" in image or image.endswith(".sif") else f"docker://{image}"]
+        return [*words, _for_apptainer(what.image)]
 
 
 def find() -> ContainerRuntime:
@@ -178,6 +185,14 @@ def find() -> ContainerRuntime:
         return ContainerRuntime(name, path, "")
     told = "; ".join(problems)
     return ContainerRuntime(problem=f"no container can run here: {told or _INSTALL}")
+
+
+def named(name: str) -> ContainerRuntime:
+    """The runtime of that name, whether it works or not."""
+    for program, runtime in _PROGRAMS:
+        if runtime == name:
+            return ContainerRuntime(runtime, shutil.which(program) or "", "")
+    return ContainerRuntime()
 
 
 def refusal(runtime: ContainerRuntime, needs: Iterable[Resources], *, real: bool) -> str:
@@ -232,8 +247,20 @@ def has_gpus(runtime: ContainerRuntime) -> bool:
     )
 
 
-def _docker(gpus: tuple[int, ...]) -> list[str]:
-    words = ["--init"]
+def _for_apptainer(image: str) -> str:
+    """An image as Apptainer has it: a file or a folder of this machine, or where to fetch it."""
+    here = image.startswith(("/", "./", "../")) or image.endswith(".sif")
+    return image if here or "://" in image else f"docker://{image}"
+
+
+def _docker(what: ContainerSettings, gpus: tuple[int, ...]) -> list[str]:
+    words = ["--init", f"--pids-limit={_PROCESSES}"]
+    if what.need.memory_mib:  # and no swap: it would make what is beyond merely slow
+        words += [f"--memory={what.need.memory_mib}m", f"--memory-swap={what.need.memory_mib}m"]
+    if what.need.cpu_milli:
+        words.append(f"--cpus={what.need.cpu_milli / 1000:g}")
+    if what.cores:
+        words.append(f"--cpuset-cpus={','.join(map(str, what.cores))}")
     return words + ([f'--gpus="device={",".join(map(str, gpus))}"'] if gpus else [])
 
 

@@ -27,7 +27,7 @@ from roost.core.allocation import Allocation
 from roost.core.events import Resized, Started, Suspended
 from roost.core.spec import RunId
 from roost.engines import Delayed, RunOrder, Stuck
-from roost.engines.local import run_status
+from roost.engines.local import containers, run_status
 from roost.engines.local.generations import Generations, NextGeneration, progress_report, uptime
 from roost.engines.local.job_wishes import SaveRequest
 from roost.engines.local.launch_pause import TRIES, Trouble, delay_s, words
@@ -437,7 +437,7 @@ class Keeper:
     async def _can_freeze(self, order: RunOrder, record: RunRecord) -> bool:
         """Take a run off its devices as far as need be; False if it has to be stopped for that."""
         freezes = order.program is None or order.program.suspend == "freeze"
-        ours = not record.container or self._context.launcher.runtime.is_ours
+        ours = not record.container or containers.named(record.container).is_ours
         if not freezes or not ours or record.wish or record.intent:
             return False
         if self._parking.concerns(record) and not self._parking.stays(record):

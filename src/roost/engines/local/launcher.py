@@ -205,7 +205,8 @@ class Launcher:
         record.wish, record.changes, record.shrank = None, 0, ""
         record.checkpoints = order.program.checkpoint_dir if order.program else ""
         main = sum(part.workers for part in allocation.parts if part.role == WORKER)
-        record.container = bool(order.program and order.program.image)
+        contained = order.program is not None and bool(order.program.image)
+        record.container = self.runtime.name if contained else ""
         # A worker that joins gets its variables from the shim, which a container is not given.
         record.members = () if record.container else tuple(map(str, range(main)))
         for part in allocation.parts:

@@ -70,8 +70,8 @@ class RunRecord:
     parked: bool = False
     room: int = 0
     home: str = ""
-    #: Whether its workers run in containers.
-    container: bool = False
+    #: The runtime of the containers that its workers run in; empty: they are plain processes.
+    container: str = ""
     #: Why no more output of it is kept, and whether it has to end: its user is beyond a bound.
     restraint: str = ""
     restraint_ends: bool = False
@@ -142,7 +142,7 @@ class RunRecord:
             body.get("parked", False),
             body.get("room", 0),
             body.get("home", ""),
-            body.get("container", False),
+            _runtime(body),
             body.get("restraint", ""),
             body.get("restraint_ends", False),
         )
@@ -195,3 +195,9 @@ def _wish(body: dict[str, Any] | None) -> MemberWish | None:
     parts = tuple(_part(*part) for part in body["parts"])
     ranks, members = tuple(body["ranks"]), tuple(body["members"])
     return MemberWish(body["number"], parts, ranks, members, body["asked_at"])
+
+
+def _runtime(body: dict[str, Any]) -> str:
+    """The name of a runtime; earlier versions told only that there is one."""
+    found = body.get("container", "")
+    return "podman" if found is True else found or ""

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from roost.core.spec import RunId
 from roost.engines import Report, Stuck
-from roost.engines.local import processes, run_status
+from roost.engines.local import containers, processes, run_status
 from roost.engines.local.launch_pause import LaunchPause
 from roost.engines.local.launcher import Launcher
 from roost.engines.local.parking import SharingService
@@ -169,7 +169,9 @@ class ShimHandle:
         """Remove what is left of the containers of a run without a shim."""
         record = self.status.record
         if record is not None and record.container:
-            await self._context.work(self._context.launcher.runtime.remove, record.token)
+            # By what made them: another runtime may be the first that works here by now.
+            runtime = containers.named(record.container)
+            await self._context.work(runtime.remove, record.token)
 
     async def _clean_up(self) -> None:
         """Kill what a lost shim left behind, then write down its end.

@@ -162,6 +162,10 @@ class KubernetesCluster:
         if not self._broken.done():
             self._broken.set_exception(error)
 
+    def now(self) -> float:
+        """This machine's time."""
+        return time.time()
+
     # -- following -----------------------------------------------------------------------------
 
     def _listener(self, kind: ResourceKind) -> Callable[[Object | None, Object | None], None]:

@@ -91,6 +91,7 @@ class ClusterReader:
             sort=_one(params, "sort") or "-submitted_at",
             offset=_number(params, "offset", 0),
             limit=_number(params, "limit", _PAGE),
+            words=tuple(_one(params, "q").split()),
         )
         rows = selected(await self._rows(), query)
         page = rows[query.offset : query.offset + query.limit]
@@ -210,7 +211,13 @@ def _passes(row: JobRow, query: JobQuery) -> bool:
         and (not query.names or row.name in query.names)
         and query.name.lower() in row.name.lower()
         and query.labels.items() <= row.labels.items()
+        and all(_contains(row, word.lower()) for word in query.words)
     )
+
+
+def _contains(row: JobRow, word: str) -> bool:
+    labels = (f"{label}={content}" for label, content in row.labels.items())
+    return any(word in text.lower() for text in (row.id, row.name, row.user, row.queue, *labels))
 
 
 def _caller(user: str) -> dict[str, Any]:

@@ -289,14 +289,16 @@ class World:
 
     def _rate(self, run: TrueRun) -> float:
         costs = run.job.trace.spec.costs
-        neighbours = len(self._neighbours(run)) if self.speed.interferes else 0
+        neighbours: list[str] = []
+        if self.speed.interferes:
+            neighbours = [other.job.trace.spec.application for other in self.neighbours(run)]
         rate = self.speed.rate(run.job.trace.spec, run.allocation, self.nodes, neighbours)
         every = costs.checkpoint_every_s
         if costs.checkpoint_s and every and not math.isinf(every):
             rate *= every / (every + costs.checkpoint_s)
         return rate
 
-    def _neighbours(self, run: TrueRun) -> list[TrueRun]:
+    def neighbours(self, run: TrueRun) -> list[TrueRun]:
         """Other working runs on the devices of a run."""
         mine = _device_set(run.allocation)
         return [
@@ -311,7 +313,7 @@ class World:
         """A neighbour came or went: those beside it change pace."""
         if not self.speed.interferes:
             return
-        for other in self._neighbours(run):
+        for other in self.neighbours(run):
             self._advance(other, now)
             other.rate = self._rate(other)
             self._expect(other, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -110,6 +111,12 @@ class ViewConformance:
                     page = tuple(wanted[query.offset : query.offset + query.limit])
                     same(found.items, page, f"the page of {query}")
                     same(found.total, len(wanted), f"the total of {query}")
+                    totals = store.jobs.totals(query)
+                    same(totals.total, len(wanted), f"the number of {query}")
+                    states = Counter(job.state for job in wanted)
+                    same(totals.states, dict(states), f"the states of {query}")
+                    users = Counter(job.user for job in wanted)
+                    same(totals.users, dict(users), f"the users of {query}")
             open_now = sorted(job.id for job in jobs.values() if job.state in OPEN_STATES)
             same(sorted(job.id for job in store.jobs.open()), open_now, "the open jobs")
             unfinished = {job.id: job for job in store.jobs.unfinished()}
@@ -402,6 +409,8 @@ def _random_query(chance: random.Random) -> JobQuery:
         name=chance.choice(["", "", "", "t", "EVAL", "_"]),
         labels=labels,
         names=tuple(chance.sample(["train", "Tune", "none"], chance.choice([0, 0, 0, 1, 2]))),
+        words=tuple(chance.sample(["T", "a=x", "B", "ada"], chance.choice([0, 0, 0, 1, 2]))),
+        ended_after=chance.choice([None, None, None, NOW + 10.0]),
         sort=chance.choice(["", "-"]) + chance.choice(JOB_SORTS),
         offset=chance.choice([0, 0, 3, 40]),
         limit=chance.choice([1, 5, 200]),
@@ -417,7 +426,14 @@ def _search(jobs: Iterable[JobRow], query: JobQuery) -> list[JobRow]:
             and query.name.lower() in job.name.lower()
             and (not query.names or job.name in query.names)
             and query.labels.items() <= job.labels.items()
+            and all(contains(job, word.lower()) for word in query.words)
+            and (query.ended_after is None or (job.finished_at or -1.0) >= query.ended_after)
         )
+
+    def contains(job: JobRow, word: str) -> bool:
+        labels = (f"{label}={content}" for label, content in job.labels.items())
+        texts = (job.id, job.name, job.user, job.queue, *labels)
+        return any(word in text.lower() for text in texts)
 
     def key(job: JobRow) -> tuple[object, ...]:
         value = getattr(job, query.sort.removeprefix("-"))

@@ -54,6 +54,28 @@ def test_podman_stays_in_the_cgroup_and_limits_of_the_worker() -> None:
     assert f"--ulimit=data={1 << 30}:{1 << 30}" in argv
 
 
+def test_docker_is_told_what_a_worker_may_use_for_its_containers_are_in_no_cgroup_of_ours() -> None:
+    need = Resources(memory_mib=512, cpu_milli=1500)
+    what = ContainerSettings("torch:2", "abc", "/runs/work", need=need, cores=(2, 3))
+    argv, _, _ = runtime("docker").run(what, ["true"], ENV, ())
+    assert {"--memory=512m", "--memory-swap=512m", "--cpus=1.5", "--cpuset-cpus=2,3"} <= set(argv)
+    free, _, _ = runtime("docker").run(WHAT, ["true"], ENV, ())
+    assert not any(word.startswith(("--memory", "--cpu")) for word in free)
+
+
+def test_a_runtime_is_found_by_its_name_also_where_another_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for program in ("podman", "docker"):
+        (tmp_path / program).write_text("#!/bin/sh\n")
+        (tmp_path / program).chmod(0o755)
+    docker = containers.named("docker")
+    assert (docker.path, docker.is_ours) == (str(tmp_path / "docker"), False)
+    assert not containers.named("apptainer").path
+    assert not containers.named("").path
+
+
 def test_a_server_without_root_keeps_its_own_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1234)
     plain = ContainerSettings("torch:2", "abc", "/runs/work")
@@ -64,7 +86,13 @@ def test_a_server_without_root_keeps_its_own_id(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("image", "source"),
-    [("torch:2", "docker://torch:2"), ("/a/b.sif", "/a/b.sif"), ("oras://x", "oras://x")],
+    [
+        ("torch:2", "docker://torch:2"),
+        ("/a/b.sif", "/a/b.sif"),
+        ("b.sif", "b.sif"),
+        ("/a/folder", "/a/folder"),
+        ("oras://x", "oras://x"),
+    ],
 )
 def test_apptainer_runs_as_the_account_itself(image: str, source: str) -> None:
     what = ContainerSettings(image, "abc", "/runs/work", (WORK, DATA))
@@ -72,6 +100,7 @@ def test_apptainer_runs_as_the_account_itself(image: str, source: str) -> None:
     argv, own, lines = found.run(what, ["true"], ENV, (0,))
     assert argv[-2:] == [source, "true"]
     assert {"--cleanenv", "--nv", "--pwd=/runs/work", "--bind=/srv/data:/data:ro"} <= set(argv)
+    assert {"--no-privs", "--no-mount=home,cwd", "--home=/runs/work"} <= set(argv)
     assert (own["APPTAINERENV_WORD"], lines) == ("a b", "")
     assert (found.as_server, found.pull(image)) == (False, [])
 

@@ -207,6 +207,18 @@ SAMPLES = (
     Sample("disk-quota", raised("OSError: [Errno 122] Disk quota exceeded: 'ckpt/9.pt'")),
     Sample("image-missing", "Error: reading manifest 9 in docker.io/x/y: manifest unknown\n", 125),
     Sample("image-missing", "Error: invalid reference format\n", 125),
+    Sample(
+        "image-missing",
+        "FATAL:   While checking container encryption: could not open image /no/such.sif: failed "
+        "to retrieve path for /no/such.sif: lstat /no: no such file or directory\n",
+        255,
+    ),
+    Sample(
+        "image-missing",
+        "Error response from daemon: Head "
+        '"https://r.example.org/v2/x/manifests/1": unauthorized: authentication required\n',
+        1,
+    ),
     Sample("resource-limit", raised("OSError: [Errno 24] Too many open files: 'x.npy'")),
     Sample("resource-limit", raised("RuntimeError: can't start new thread")),
     Sample("resource-limit", "", None, 25),
@@ -256,6 +268,12 @@ SAMPLES = (
             "port=443): Max retries exceeded with url: /bert-base (Caused by NewConnectionError("
             "'Failed to establish a new connection'))"
         ),
+    ),
+    Sample(
+        "network",  # of an image's registry
+        'Error response from daemon: Get "https://registry-1.docker.io/v2/": dial tcp: lookup '
+        "registry-1.docker.io on 10.0.0.1:53: no such host\n",
+        1,
     ),
     Sample(
         "network",  # pip without one
