@@ -29,9 +29,9 @@ class RoostChart extends HTMLElement {
     const before = this.#plot;
     this.#plot = plot;
     if (!this.isConnected || before?.series === plot.series) return;
+    this.#frame();
     if (this.#chart && sameLines(before, plot)) this.#chart.setData(columns(plot));
     else this.#draw();
-    if (this.#table) this.#frame();
   }
 
   connectedCallback() {
