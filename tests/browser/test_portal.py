@@ -234,3 +234,26 @@ def test_a_what_if_is_compared_and_shared(portal: Portal) -> None:
     other = portal.page(page.url.removeprefix(portal.url), portal.context(token))
     expect(other.locator("section[aria-labelledby=table-h] tbody tr")).to_have_count(2)
     assert other.locator("tbody").first.inner_text() == page.locator("tbody").first.inner_text()
+
+
+def test_a_job_that_changes_its_size_shows_it_everywhere(portal: Portal) -> None:
+    script = """for i in $(seq 600); do
+      echo "{\\"step\\": $i, \\"loss\\": $((700 - i))}" >> "$ROOST_PROGRESS"; sleep 0.2
+    done"""
+    job = portal.submit("elastic", script, workers={"min": 1, "max": 3})
+    page = portal.page(f"/jobs/{job}")
+    state(page, "running")
+    facts = page.get_by_label("In figures")
+    expect(facts).to_contain_text("3 (1")
+    page.get_by_role("button", name="Scale").click()
+    page.get_by_role("textbox", name="Workers").fill("2")
+    page.get_by_role("dialog").get_by_role("button", name="Scale").click()
+    expect(facts).to_contain_text("2 (2)", timeout=30_000)
+    expect(facts).to_contain_text("1 time")
+    expect(page.locator("roost-chart", has_text="Loss").locator("canvas")).to_be_visible()
+    expect(page.locator("roost-chart", has_text="Workers").locator("canvas")).to_be_visible()
+    page.get_by_role("tab", name="Timeline").click()
+    expect(page.locator(".span-resizing")).to_have_count(1)
+    expect(page.locator("#tab-panel tbody").first).to_contain_text("from 3 to 2 workers")
+    page.get_by_role("tab", name="Events").click()
+    expect(page.locator("[aria-label=Events] tbody")).to_contain_text("3 → 2 workers")

@@ -127,7 +127,7 @@ function free(kinds) {
           <td class="number"><strong>${amount(kind.free)}</strong> of ${amount(kind.gpus)}</td>
           <td class="number">${amount(kind.whole)}</td><td class="number">${amount(kind.largest)}</td>
           <td>${bar(kind.gpus ? 1 - kind.free / kind.gpus : 0, "held")}
-            ${kind.failed ? html`<span class="bad">${plural(kind.failed, "failed")}</span>` : nothing}
+            ${kind.failed ? html`<span class="bad">${amount(kind.failed)} failed</span>` : nothing}
             ${kind.out ? html`<span class="muted">${amount(kind.out)} out of service</span>` : nothing}</td>
         </tr>`,
       )}

@@ -1,6 +1,7 @@
 // How a job does: every metric that it reported, as curves.
 
 import { html } from "../vendor/lit-html.js";
+import { repeat } from "../vendor/directives/repeat.js";
 import { get } from "../core/api.js";
 import { Resource, seldom } from "../core/resource.js";
 import { isOver } from "../parts/states.js";
@@ -47,10 +48,14 @@ function curves({ series }) {
     return empty("No metric was reported", html`<p class="hint">Programs report with <code>roost.train</code>; see docs/training.md.</p>`);
   const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
   const sorted = known.toSorted((a, b) => rank(a.name) - rank(b.name) || a.name.localeCompare(b.name));
-  return html`<div class="charts">${sorted.map((one) => {
-    const [label, unit] = LABELS[one.name] ?? [one.name, one.unit ?? ""];
-    return html`<section class="card chart-card"><roost-chart .plot=${plotOf(one, label, unit)}></roost-chart></section>`;
-  })}</div>`;
+  return html`<div class="charts">${repeat(
+    sorted,
+    (one) => one.name,
+    (one) => {
+      const [label, unit] = LABELS[one.name] ?? [one.name, one.unit ?? ""];
+      return html`<section class="card chart-card"><roost-chart .plot=${plotOf(one, label, unit)}></roost-chart></section>`;
+    },
+  )}</div>`;
 }
 
 /** The same object for the same points, so that a chart is drawn when something is new only. */

@@ -7,6 +7,8 @@ import { absolute, decimal, duration, percent, plain, whole } from "./format.js"
 const HEIGHT = 190;
 /** A table has so many rows at most; more are left out evenly. */
 const ROWS = 60;
+/** Steps of an axis that counts. */
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000];
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
 
 /**
@@ -27,9 +29,9 @@ class RoostChart extends HTMLElement {
     const before = this.#plot;
     this.#plot = plot;
     if (!this.isConnected || before?.series === plot.series) return;
+    this.#frame();
     if (this.#chart && sameLines(before, plot)) this.#chart.setData(columns(plot));
     else this.#draw();
-    if (this.#table) this.#frame();
   }
 
   connectedCallback() {
@@ -112,7 +114,7 @@ class RoostChart extends HTMLElement {
         },
         axes: [
           { ...axis, space: 70, values: (_, ticks) => (along ? ticks.map((tick) => (tick === null ? "" : duration(tick))) : times(ticks)) },
-          { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => this.#write(tick)) },
+          { ...axis, size: 56, incrs: stepped && !this.#plot.unit ? WHOLE : undefined, values: (_, ticks) => ticks.map((tick) => this.#write(tick)) },
         ],
         series: [
           { label: along ?? "time", value: (_, value) => (value === null ? "–" : along ? duration(value) : absolute(value)) },

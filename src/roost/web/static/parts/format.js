@@ -52,7 +52,7 @@ export function duration(seconds) {
     const rest = Math.floor((length % large) / small);
     return rest ? `${Math.floor(length / large)} ${name} ${rest} ${smaller}` : `${Math.floor(length / large)} ${name}`;
   }
-  return seconds > 0 && seconds < 1 ? `${decimal(seconds)} s` : `${length} s`;
+  return seconds >= 0.05 && seconds < 1 ? `${seconds.toFixed(1)} s` : `${length} s`;
 }
 
 /** How long ago, or in how long. */

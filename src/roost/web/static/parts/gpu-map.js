@@ -104,7 +104,7 @@ function cell(node, device, index, look) {
 /** Hatches say "out of service" without a colour. */
 function patterns() {
   return html`<svg class="hidden" aria-hidden="true"><defs>
-    <pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch-line" d="M0 0v5" /></pattern>
+    <pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch-gap" d="M2 0v5" /><path class="hatch-line" d="M0 0v5" /></pattern>
   </defs></svg>`;
 }
 
