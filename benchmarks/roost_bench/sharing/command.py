@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from roost_bench.sharing.benchmark import SharingRow
     from roost_bench.sharing.prediction import PredictionRow
 
-_POLICIES = "balance,fifo,sjf,pack,gandiva,harmony,known"
+_POLICIES = "balance,fifo,sjf,pack,harmony,known"
 
 
 @click.command(
