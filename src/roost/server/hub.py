@@ -30,7 +30,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,6 +40,7 @@ from roost.api.alerts import AlertView
 from roost.api.jobs import WAITING_KEYS
 from roost.errors import Retryable
 from roost.server.options import ServerOptions
+from roost.server.shared_gzip import HEADER, SharedMessage
 from roost.server.streams import OpenStream, beats, message
 from roost.server.visibility import Visibility
 from roost.server.waiting_times import WaitingTimes, since_of
@@ -99,16 +100,16 @@ class Audience:
         self.left_at = time.monotonic()
         #: How many deltas there were so far; a viewer's position counts them, too.
         self.sent = 0
-        self.ring: deque[tuple[int, bytes]] = deque()
+        self.ring: deque[tuple[int, SharedMessage]] = deque()
         self._size = 0
-        self.snapshot: bytes | None = None
+        self.snapshot: SharedMessage | None = None
         #: Held while a snapshot is made: others wait for that one.
         self.making = asyncio.Lock()
         self.nodes: dict[str, Any] = {}
         self.queues: dict[str, Any] = {}
         self.alerts: dict[str, Any] = {}
 
-    def publish(self, seq: int, encoded: bytes) -> None:
+    def publish(self, seq: int, encoded: SharedMessage) -> None:
         """Add a delta and wake all streams."""
         self.ring.append((seq, encoded))
         self._size += len(encoded)
@@ -129,7 +130,7 @@ class Audience:
         for stream in self.streams:
             stream.wake()
 
-    def after(self, position: int) -> list[bytes] | None:
+    def after(self, position: int) -> list[SharedMessage] | None:
         """The deltas from a position on, or ``None`` where the ring has lost some of them."""
         behind = self.sent - position
         if behind > len(self.ring):
@@ -296,7 +297,8 @@ class StreamHub:
             if body is not None:
                 self.encoded += 1
                 seq = body["seq"]
-                audience.publish(seq, message(body, "delta", f"{self._epoch}-{seq}"))
+                told = message(body, "delta", f"{self._epoch}-{seq}")
+                audience.publish(seq, SharedMessage(told))
 
     def _fresh(self, row: JobRow) -> JobRow:
         """A job with what is said of it just now; the same row if that is the same."""
@@ -419,12 +421,12 @@ class StreamHub:
             self._audiences[visibility.name] = found
         return found
 
-    async def _snapshot(self, audience: Audience) -> bytes:
+    async def _snapshot(self, audience: Audience) -> SharedMessage:
         """The beginning of a stream: what there is, and of the jobs a page."""
         async with audience.making:
             return audience.snapshot or await self._make_snapshot(audience)
 
-    async def _make_snapshot(self, audience: Audience) -> bytes:
+    async def _make_snapshot(self, audience: Audience) -> SharedMessage:
         visibility, sent, seq = audience.visibility, audience.sent, audience.seq
         rows = await self._sources.rows(self._page(visibility))
         counts = self._counts(visibility)
@@ -443,7 +445,7 @@ class StreamHub:
             "version": __version__,
             "assets": self._sources.assets(),
         }
-        encoded = message(body, "snapshot", f"{self._epoch}-{seq}")
+        encoded = SharedMessage(message(body, "snapshot", f"{self._epoch}-{seq}"))
         if audience.sent == sent:  # else others would miss what was sent meanwhile
             audience.snapshot = encoded
         return encoded
@@ -459,9 +461,21 @@ class StreamHub:
         return [*others, *waiting][:most]
 
     async def watch(
-        self, stream: OpenStream, visibility: Visibility, last: str = ""
+        self, stream: OpenStream, visibility: Visibility, last: str = "", *, zips: bool = False
     ) -> AsyncGenerator[bytes]:
-        """The stream for one viewer; ``last`` is the id of the last event it saw."""
+        """The stream for one viewer; ``last`` is the id of the last event it saw.
+
+        ``zips``: as gzip, of which all viewers share the pieces.
+        """
+        if zips:
+            yield HEADER
+        async with aclosing(self._messages(stream, visibility, last)) as messages:
+            async for some in messages:
+                yield b"".join([one.zipped if zips else one.plain for one in some])
+
+    async def _messages(
+        self, stream: OpenStream, visibility: Visibility, last: str
+    ) -> AsyncGenerator[Sequence[SharedMessage]]:
         audience = await self.audience(visibility)
         position = audience.position(self._number(last))
         audience.streams.add(stream)
@@ -469,18 +483,18 @@ class StreamHub:
         try:
             if position is None:
                 position = audience.sent
-                yield await self._snapshot(audience)
+                yield [await self._snapshot(audience)]
             stream.wake()
             async for beat in beats(stream, self._options.heartbeat_s):
                 if beat is not None:
-                    yield beat
+                    yield [SharedMessage(beat)]
                     continue
                 news = audience.after(position)
                 position = audience.sent
                 if news is None:
-                    yield await self._snapshot(audience)
+                    yield [await self._snapshot(audience)]
                 elif news:
-                    yield b"".join(news)
+                    yield news
         finally:
             audience.streams.discard(stream)
             audience.left_at = time.monotonic()

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from roost.server.body import CheckedRoute
 from roost.server.errors import answers
 from roost.server.jobs import Here, Reader
+from roost.server.pages import codings
 from roost.server.streams import StreamResponse
 
 router = APIRouter(prefix="/api/v1", tags=["stream"], route_class=CheckedRoute)
@@ -36,7 +37,11 @@ async def stream(
 
     ``after`` does what the header Last-Event-ID does: go on from that event if it is still known.
     """
+    # Programs may read line by line with what knows no gzip; a browser asks for it and means it.
+    zips = caller.session and "gzip" in codings(request)
     line = here.streams.hold(caller, request.scope["roost.secret"])
     return StreamResponse(
-        line, lambda held: here.hub.watch(held, here.visibility(caller), last or after)
+        line,
+        lambda held: here.hub.watch(held, here.visibility(caller), last or after, zips=zips),
+        "gzip" if zips else "",
     )

@@ -111,7 +111,7 @@ def _sent(request: Request, file: AssetFile, *, kept: bool = False) -> Response:
     known = [tag.strip().removeprefix("W/") for tag in _each(request, "if-none-match")]
     if file.etag in known:
         return Response(status_code=304, headers=headers)
-    zipped = file.zipped() if "gzip" in _codings(request) else None
+    zipped = file.zipped() if "gzip" in codings(request) else None
     if zipped is not None:
         headers["Content-Encoding"] = "gzip"
     content = file.content if zipped is None else zipped
@@ -122,7 +122,7 @@ def _each(request: Request, header: str) -> list[str]:
     return request.headers.get(header, "").split(",")
 
 
-def _codings(request: Request) -> set[str]:
+def codings(request: Request) -> set[str]:
     """The content codings that a client takes; one with ``q=0`` is refused."""
     parts = [part.replace(" ", "").lower() for part in _each(request, "accept-encoding")]
     return {part.partition(";")[0] for part in parts if not part.endswith(";q=0")}

@@ -129,9 +129,13 @@ class StreamResponse(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, line: OpenStream, events: Callable[[OpenStream], AsyncGenerator[bytes]]
+        self,
+        line: OpenStream,
+        events: Callable[[OpenStream], AsyncGenerator[bytes]],
+        coding: str = "",
     ) -> None:
-        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers if not coding else {**headers, "Content-Encoding": coding})
         del self.headers["Content-Length"]
         self._line, self._events = line, events
 

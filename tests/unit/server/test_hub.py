@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.unit.server.worlds import Viewer, World, eventually, looped, world
 from roost.jobs.change_feed import ClusterChange
 from roost.server.hub import StreamHub, ViewSources
 from roost.server.options import ServerOptions
+from roost.server.shared_gzip import HEADER
 from roost.server.visibility import Visibility
 from roost.store.jobs import OpenJob
 from roost.store.rows import JobRow
@@ -402,3 +404,33 @@ async def test_a_stream_begins_with_a_page_of_what_holds_something_and_waits_lon
             told: set[str] = set()
             while waiting[3] not in told:  # what is not on the page comes when it changes
                 told |= {job["id"] for job in (await viewer.next()).data["jobs"]}
+
+
+@looped
+async def test_a_browser_gets_the_same_messages_compressed_once_for_all(tmp_path: Path) -> None:
+    async with world(tmp_path, ServerOptions(tick_s=0.01)) as here, here.client() as client:
+        path = (await client.post("/api/v1/session/links")).json()["path"]
+        async with here.client("nobody") as browser:
+            await browser.get(path)
+            cookie = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        asks = {"cookie": cookie, "accept_encoding": "gzip, br"}
+        async with (
+            here.watch("/api/v1/stream", "nobody", **asks) as one,
+            here.watch("/api/v1/stream", "nobody", **asks) as two,
+            here.watch("/api/v1/stream") as plain,
+        ):
+            await plain.next()
+            job = await here.submit("root", "birds")
+            text = ""
+            async with asyncio.timeout(60):
+                while job not in text:
+                    text = unzipped(one.chunks)
+                    await asyncio.sleep(0.01)
+            assert text.startswith("event: snapshot\n")
+            assert one.chunks[0] == HEADER
+            assert one.chunks[1] == two.chunks[1]
+
+
+def unzipped(chunks: Sequence[bytes]) -> str:
+    """What a browser makes of a stream so far."""
+    return zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(b"".join(chunks)).decode()
