@@ -16,7 +16,7 @@ from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost.usage.offers import OfferList
-    from roost.usage.weigh import Assumptions, MeasuredRun, WeighedTarget
+    from roost.usage.weigh import ComparisonSetting, MeasuredRun, WeighedRun
 
 _MONTH_S = 30 * 86_400.0
 
@@ -194,14 +194,14 @@ def offers(file: Path | None, output: str) -> None:
         connection.note(f"note: {found.unpriced} rows have no price, or no GPU, and are left out")
 
 
-def _asked(path: Path, given: dict[str, Any]) -> tuple[MeasuredRun, Assumptions]:
+def _asked(path: Path, given: dict[str, Any]) -> tuple[MeasuredRun, ComparisonSetting]:
     """The run that is weighed, and what is taken for granted."""
     from roost.cli.simulate_options import factors
     from roost.jobfile import parse
     from roost.settings import build
     from roost.traces.applications import KIND_SPEEDS
     from roost.usage.ownership import Ownership
-    from roost.usage.weigh import Assumptions, MeasuredRun
+    from roost.usage.weigh import ComparisonSetting, MeasuredRun
 
     try:
         file = parse(path.read_text(encoding="utf-8"), path.name).job
@@ -224,7 +224,7 @@ def _asked(path: Path, given: dict[str, Any]) -> tuple[MeasuredRun, Assumptions]
     speeds = {"A100-80GB": KIND_SPEEDS["A100"], **KIND_SPEEDS, **factors("--speed", given["speed"])}
     own = build(Ownership, "--own", given["own"])
     egress, carbon = given["egress"], given["carbon"]
-    return run, Assumptions(
+    return run, ComparisonSetting(
         own, _offers(given["offers"]), speeds, use or 0.0, egress, carbon_g=carbon
     )
 
@@ -288,7 +288,7 @@ def _kinds(targets: list[str]) -> list[str]:
     return [kind for kind in rented if not kind.endswith("-spot")]
 
 
-def _row(one: WeighedTarget) -> dict[str, str]:
+def _row(one: WeighedRun) -> dict[str, str]:
     from roost.client.formatting import span
 
     mark = "" if one.measured else "~"
@@ -309,7 +309,7 @@ def _row(one: WeighedTarget) -> dict[str, str]:
     }
 
 
-def _raw(one: WeighedTarget) -> dict[str, Any]:
+def _raw(one: WeighedRun) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(one)

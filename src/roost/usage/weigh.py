@@ -50,7 +50,7 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Assumptions:
+class ComparisonSetting:
     """What a comparison takes for granted."""
 
     own: Ownership
@@ -64,7 +64,7 @@ class Assumptions:
 
 
 @dataclass(frozen=True, slots=True)
-class WeighedTarget:
+class WeighedRun:
     """What a workflow takes on a target; ``None``: not known, or not that target's."""
 
     target: str
@@ -93,26 +93,26 @@ def check_same(one: Mapping[str, Any], other: Mapping[str, Any], name: str) -> N
         raise InvalidSpec(f"{name} is not the same workflow: {', '.join(differs)} of it differ")
 
 
-def weigh(run: MeasuredRun, targets: list[str], given: Assumptions) -> list[WeighedTarget]:
+def weigh(run: MeasuredRun, targets: list[str], given: ComparisonSetting) -> list[WeighedRun]:
     """Each target in the order asked for; raises InvalidSpec for what is no target."""
     return [
         _here(run, given) if target == "here" else _cloud(run, target, given) for target in targets
     ]
 
 
-def ranked(found: list[WeighedTarget]) -> list[WeighedTarget]:
+def ranked(found: list[WeighedRun]) -> list[WeighedRun]:
     """Targets with a price, the cheapest first."""
     priced = [one for one in found if _cost(one) is not None]
     return sorted(priced, key=lambda one: _cost(one) or 0.0)
 
 
-def break_even(given: Assumptions, kind: str) -> float | None:
+def break_even(given: ComparisonSetting, kind: str) -> float | None:
     """From which use on it is cheaper to own than to take the median offer of a kind."""
     offer = given.offers.middle(kind, spot=False)
     return None if offer is None else given.own.break_even(offer.micro / MICRO)
 
 
-def sensitivity(given: Assumptions) -> dict[str, tuple[float, float]]:
+def sensitivity(given: ComparisonSetting) -> dict[str, tuple[float, float]]:
     """What a useful GPU hour costs if an input is 30 % lower, and 30 % higher."""
     use = given.use or 1.0
 
@@ -128,7 +128,7 @@ def sensitivity(given: Assumptions) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _here(run: MeasuredRun, given: Assumptions) -> WeighedTarget:
+def _here(run: MeasuredRun, given: ComparisonSetting) -> WeighedRun:
     hours = run.run_s * run.gpus / 3600
     price = given.own.per_hour(given.use) if given.use else None
     why = f"{run.gpus:g} GPUs held" if run.measured else "the time that its job file says"
@@ -136,7 +136,7 @@ def _here(run: MeasuredRun, given: Assumptions) -> WeighedTarget:
         why += f", {run.gpus * run.busy:.2g} used"
     if price is None:
         why += "; no useful hour yet: it is not known how much the cluster is used"
-    return WeighedTarget(
+    return WeighedRun(
         *("here", run.measured, run.wait_s, run.run_s, run.busy),
         _units(run.kind, hours, given),
         None if price is None else price * hours,
@@ -146,7 +146,7 @@ def _here(run: MeasuredRun, given: Assumptions) -> WeighedTarget:
     )
 
 
-def _cloud(run: MeasuredRun, target: str, given: Assumptions) -> WeighedTarget:
+def _cloud(run: MeasuredRun, target: str, given: ComparisonSetting) -> WeighedRun:
     place, colon, name = target.partition(":")
     if place != "cloud" or not colon:
         raise InvalidSpec(f"target {target!r}: say here, cloud:KIND or cloud:KIND-spot")
@@ -164,7 +164,7 @@ def _cloud(run: MeasuredRun, target: str, given: Assumptions) -> WeighedTarget:
         why += f", {offer.micro / MICRO:.2f} {offer.currency} a GPU hour of {offer.dated}"
     if egress:
         why += f"; {egress:.2f} of it egress"
-    return WeighedTarget(
+    return WeighedRun(
         *(target, False, None, run_s, None),
         _units(kind, hours, given),
         None,
@@ -174,20 +174,20 @@ def _cloud(run: MeasuredRun, target: str, given: Assumptions) -> WeighedTarget:
     )
 
 
-def _speed(kind: str, given: Assumptions) -> float:
+def _speed(kind: str, given: ComparisonSetting) -> float:
     if kind not in given.speeds:
         raise InvalidSpec(f"how fast {kind} is, is not known: say --speed {kind}=FACTOR, V100 is 1")
     return given.speeds[kind]
 
 
-def _units(kind: str, hours: float, given: Assumptions) -> float | None:
+def _units(kind: str, hours: float, given: ComparisonSetting) -> float | None:
     """The same work in hours of the reference GPU."""
     if kind not in given.speeds or given.reference not in given.speeds:
         return None
     return hours * given.speeds[kind] / given.speeds[given.reference]
 
 
-def _carbon(kind: str, hours: float, busy: float | None, given: Assumptions) -> float | None:
+def _carbon(kind: str, hours: float, busy: float | None, given: ComparisonSetting) -> float | None:
     """Of the GPUs alone, at their highest draw for the part of the time in which they work."""
     if kind not in WATTS:
         return None
@@ -195,5 +195,5 @@ def _carbon(kind: str, hours: float, busy: float | None, given: Assumptions) -> 
     return WATTS[kind] / 1000 * hours * load * given.own.pue * given.carbon_g / 1000
 
 
-def _cost(one: WeighedTarget) -> float | None:
+def _cost(one: WeighedRun) -> float | None:
     return one.tco if one.target == "here" else one.tcs

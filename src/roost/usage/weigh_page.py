@@ -7,7 +7,7 @@ from html import escape
 
 from roost.usage.ownership import SOURCES, Ownership
 from roost.usage.prices import MICRO
-from roost.usage.weigh import Assumptions, WeighedTarget, sensitivity
+from roost.usage.weigh import ComparisonSetting, WeighedRun, sensitivity
 
 _WIDTH, _BAR, _LEFT = 640, 22, 170
 _STYLE = (
@@ -18,7 +18,7 @@ _STYLE = (
 )
 
 
-def page(name: str, found: Sequence[WeighedTarget], given: Assumptions, kind: str) -> str:
+def page(name: str, found: Sequence[WeighedRun], given: ComparisonSetting, kind: str) -> str:
     """All plots and tables of a comparison."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
@@ -53,7 +53,7 @@ def _bars(values: Mapping[str, float | None], unit: str) -> str:
     return _svg(lines, len(values))
 
 
-def _times(found: Sequence[WeighedTarget]) -> str:
+def _times(found: Sequence[WeighedRun]) -> str:
     most = max(((one.wait_s or 0.0) + one.run_s for one in found), default=0.0) or 1.0
     scale, lines = (_WIDTH - _LEFT - 110) / most, list[str]()
     for row, one in enumerate(found):
@@ -64,7 +64,7 @@ def _times(found: Sequence[WeighedTarget]) -> str:
     return _svg(lines, len(found))
 
 
-def _tornado(given: Assumptions) -> str:
+def _tornado(given: ComparisonSetting) -> str:
     found = sorted(sensitivity(given).items(), key=lambda item: -abs(item[1][1] - item[1][0]))
     most = max((max(pair) for _, pair in found), default=0.0) or 1.0
     scale, lines = (_WIDTH - _LEFT - 110) / most, list[str]()
@@ -89,7 +89,7 @@ def _bar(
     yield f'<text x="{end + 6:.1f}" y="{y + 15}">{escape(told)}</text>'
 
 
-def _curve(given: Assumptions, kind: str) -> str:
+def _curve(given: ComparisonSetting, kind: str) -> str:
     """Cost against use, with the offers as lines: where they meet, owning begins to pay."""
     height, most = 200, (given.own.per_hour(0.1) or 0.0)
     if not most:

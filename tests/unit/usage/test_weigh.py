@@ -8,7 +8,7 @@ from roost.errors import InvalidSpec, NotFound
 from roost.usage.offers import shipped
 from roost.usage.ownership import Ownership
 from roost.usage.weigh import (
-    Assumptions,
+    ComparisonSetting,
     MeasuredRun,
     break_even,
     check_same,
@@ -20,7 +20,7 @@ from roost.usage.weigh import (
 from roost.usage.weigh_page import page
 
 RUN = MeasuredRun("A100", 7200.0, 4.0, wait_s=60.0, busy=0.5)
-GIVEN = Assumptions(Ownership(), shipped(), {"A100": 2.0, "H100": 4.0}, use=0.5)
+GIVEN = ComparisonSetting(Ownership(), shipped(), {"A100": 2.0, "H100": 4.0}, use=0.5)
 
 
 def test_here_is_measured_and_elsewhere_is_forecast() -> None:
