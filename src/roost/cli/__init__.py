@@ -83,6 +83,8 @@ _SECTIONS = {
         "usage": ("usage", "Show who held how many GPUs, for how long, and what that cost."),
         "prices": ("charging", "List what GPU hours cost, or add prices."),
         "budgets": ("charging", "List budgets and how they stand, or change them."),
+        "weigh": ("weigh", "Compare what a job takes here and elsewhere, and what it costs."),
+        "offers": ("weigh", "List what others sell a GPU hour for."),
         "profiles": ("profiles", "Show what was measured of your applications."),
         "queues": ("queues", "List queues, or change one."),
         "alerts": ("alerts", "Show what fires: idle GPUs, stuck jobs, lost nodes; set the rules."),

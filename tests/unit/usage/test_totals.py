@@ -7,7 +7,7 @@ import pytest
 
 from roost.errors import InvalidSpec
 from roost.usage.prices import Price, PriceList, amount, flat
-from roost.usage.spells import GPU_HOUR, NodeSpell, Spell
+from roost.usage.spells import GPU_HOUR, AnySpell, NodeSpell, Spell
 from roost.usage.totals import DAY_MS, ChargeRule, Period, keys_of, total
 
 HOUR = 3_600_000
@@ -23,7 +23,7 @@ HELD = Spell(
     measured_to_ms=4 * HOUR,
 )
 WAITS = Spell(3, 0, HOUR, "b", 0, "bob", "speech", gpu_milli=1000)
-ALL = [NODE, HELD, WAITS]
+ALL: list[AnySpell] = [NODE, HELD, WAITS]
 DAY = Period(0, 24 * HOUR)
 
 
