@@ -83,12 +83,24 @@ class CellBooks:
         self.places = Places(self.ledger, self.holdings)
         self.places.kept = kept
         self._cells += 1
-        known = [run for run in self.runs.values() if run.booked]
-        for run in sorted(known, key=lambda run: _firmness(run, before)):
-            job, booked = run.job, run.target or run.allocation
-            claims = before.get(job.id, ())
-            if claims or not job.preemptible:
-                self.enter(job, booked, self._still(job, booked, claims) if claims else ())
+        known = sorted((run for run in self.runs.values() if run.booked), key=_rank)
+        stay = [run for run in known if not run.job.preemptible]
+        for run in stay:  # nobody is to be promised the place of one that cannot leave it
+            self.enter(run.job, run.target or run.allocation, ())
+        for queue in specs:
+            self._resume([run for run in stay if run.job.queue.spec.id == queue], before)
+        for run in known:
+            if run.job.preemptible:
+                self._resume([run], before)
+
+    def _resume(self, runs: Iterable[Run], claims: Mapping[JobId, tuple[CellClaim, ...]]) -> None:
+        """Give runs of one queue the claims that they had, as far as they can be."""
+        mine = [run for run in runs if claims.get(run.job.id)]
+        for run in mine:
+            self.leave(run.job)
+        for run in mine:
+            booked = run.target or run.allocation
+            self.enter(run.job, booked, self._still(run.job, booked, claims[run.job.id]))
 
     # -- whether a run may stand there -------------------------------------------------------------
 
@@ -175,9 +187,6 @@ class CellBooks:
         return self.cover(job, allocation.parts, self.holdings.known(job.queue.spec.id, claims))
 
 
-def _firmness(
-    run: Run, claims: Mapping[JobId, tuple[CellClaim, ...]]
-) -> tuple[bool, bool, int, int]:
-    """Runs that stay where they are first, those without claims before all, then by priority."""
-    job = run.job
-    return job.preemptible, bool(claims.get(job.id)), -job.spec.priority, job.seq
+def _rank(run: Run) -> tuple[int, int]:
+    """Higher priorities first."""
+    return -run.job.spec.priority, run.job.seq

@@ -275,3 +275,16 @@ def test_a_new_promise_is_not_of_a_node_that_somebody_cannot_leave() -> None:
     core.handle(QueueChanged(4.0, QueueSpec(VISION, cells=parse_promises("1xnode:A"))))
     assert broken_promises(core) == []
     validate(core)
+
+
+def test_a_larger_promise_is_not_of_a_node_where_another_queue_cannot_leave() -> None:
+    core = cluster(promised("red", "1xgpu:A"), promised("vision", "1xgpu:A"))
+    begin(core, submitted(1.0, "theirs", "red", gpus=1, preemptible=False))
+    begin(core, submitted(2.0, "mine", "vision", gpus=1, priority=1, preemptible=False))
+    assert where(core, "mine") == where(core, "theirs")
+    core.handle(QueueChanged(4.0, QueueSpec(VISION, cells=parse_promises("1xnode:A"))))
+    assert broken_promises(core) == []
+    assert [claim.promise for claim in core.ledger.cells.claims_of(core.jobs[job("theirs")])] == [  # type: ignore[union-attr]
+        "gpu:A"
+    ]
+    validate(core)
