@@ -22,6 +22,7 @@ from roost_bench.live.command import live
 from roost_bench.live.deep import deep
 from roost_bench.openb.command import openb
 from roost_bench.optimus.command import blocks, optimus
+from roost_bench.seeds.command import seeds
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sia.command import sia
 from roost_bench.teams.command import teams
@@ -48,6 +49,7 @@ bench.add_command(live)
 bench.add_command(deep)
 bench.add_command(openb)
 bench.add_command(optimus)
+bench.add_command(seeds)
 bench.add_command(sensitivity)
 bench.add_command(sia)
 bench.add_command(teams)
