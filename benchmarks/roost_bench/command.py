@@ -23,6 +23,7 @@ from roost_bench.live.deep import deep
 from roost_bench.openb.command import openb
 from roost_bench.optimus.command import blocks, optimus
 from roost_bench.portal.command import portal
+from roost_bench.seeds.command import seeds
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sharing.command import harmony
 from roost_bench.sia.command import sia
@@ -53,6 +54,7 @@ bench.add_command(deep)
 bench.add_command(openb)
 bench.add_command(optimus)
 bench.add_command(portal)
+bench.add_command(seeds)
 bench.add_command(sensitivity)
 bench.add_command(sia)
 bench.add_command(teams)

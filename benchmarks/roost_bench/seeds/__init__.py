@@ -1,0 +1,1 @@
+"""The evaluation that seed papers of Roost ask for, by one command."""
