@@ -22,6 +22,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 NAMES = {
     "node": "box",
     "gpu": "0",
+    "subject": "user",
     "queue": "spare",
     "user": "ada",
     "token": "tok-none",
@@ -35,6 +36,8 @@ NAMES = {
 OPEN = {"page": 401, "login_page": 200, "asset": 404, "log_in": 422}
 BODIES = {
     "scale_job": {"min": 1, "max": 1},
+    "set_budget": {"amount": "1"},
+    "add_prices": {"items": []},
     "migrate_job": {"node": None},
     "submit_job": {"job": {"name": "x", "command": ["true"]}},
     "plan_job": {"job": {"name": "x", "command": ["true"]}},

@@ -23,11 +23,12 @@ from roost.cli.parameter_types import Duration, OutFile, Verb, option
 from roost.cli.simulate_options import SimulationOptions
 
 if TYPE_CHECKING:
+    from roost.cli.simulated_usage import WorldUsage
     from roost.sim.results import Results
-    from roost.sim.simulation import Simulation
+    from roost.sim.simulation import Observer, Simulation
 
 #: What can be said about a run that is already under way.
-_LATER = {"resume", "stop_at", "save", "events", "output", "report", "progress"}
+_LATER = {"resume", "stop_at", "save", "events", "output", "report", "progress", "price"}
 #: What can be said about a run that begins in the present of a cluster.
 _PRESENT = (_LATER - {"resume"}) | {"source", "policy", "placer"}
 _LIVE, _HISTORY = "live", "history"
@@ -95,6 +96,13 @@ Examples:
     help="Write the event log, for roost diff. A resumed run logs what happens from there on: "
     "put after the log of the saved run, it is the log of the whole.",
 )
+@option(
+    "--price",
+    section="Output",
+    metavar="PRICE|own",
+    help="Say what the queues' GPU hours cost: at a price such as 2.30, or at what nodes of one's "
+    "own cost (own, own:price=250000,kw=8,...; see roost weigh).",
+)
 @progress_option
 def simulate(  # noqa: PLR0913 - a verb takes its options
     asked: SimulationOptions,
@@ -110,11 +118,13 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     output: str,
     report: Path | None,
     events: Path | None,
+    price: str | None,
     progress: bool | None,
 ) -> None:
     """Replay the workload TRACE under one policy and print what became of it."""
     from roost.cli.figures import note_unfinished, print_run
     from roost.cli.history import recorded
+    from roost.cli.simulated_usage import WorldUsage, print_usage
     from roost.sim import saving
     from roost.sim.scenario import Scenario
     from roost.sim.simulation import Simulation
@@ -137,7 +147,8 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
     else:
         Scenario.check_names(policy, placer)  # a typo shows before a large trace is read
         simulation = Simulation(asked.scenario(timeline=timeline).setup(policy, placer, seed))
-    results = _run(simulation, stop_at, events, progress=progress)
+    usage = None if price is None else WorldUsage(simulation)
+    results = _run(simulation, stop_at, events, usage, progress=progress)
     try:
         if save is not None:
             saving.save(simulation, save)
@@ -152,6 +163,8 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
             stopped_at=None if simulation.over else stop_at,
             to_come=len(simulation.jobs) - len(results.jobs),
         )
+    if usage is not None and price is not None and output == "table":
+        print_usage(usage, price)
     if stop_at is None:
         note_unfinished([results])
     if report is not None:
@@ -159,19 +172,37 @@ def simulate(  # noqa: PLR0913 - a verb takes its options
 
 
 def _run(
-    simulation: Simulation, stop_at: float | None, events: Path | None, *, progress: bool | None
+    simulation: Simulation,
+    stop_at: float | None,
+    events: Path | None,
+    usage: WorldUsage | None,
+    *,
+    progress: bool | None,
 ) -> Results:
     from roost.cli.progress import watching
     from roost.sim.log import write_log
 
     with contextlib.ExitStack() as stack:
-        observer = None if events is None else stack.enter_context(write_log(events))
+        log = None if events is None else stack.enter_context(write_log(events))
+        observer = _both(log, None if usage is None else usage.note)
         watch = stack.enter_context(watching([simulation.setup.policy_name], show=progress))
         tell = None if watch is None else functools.partial(watch, 0)
         if tell is not None:
             tell(simulation.now, simulation.core.finished, len(simulation.jobs))
         until = math.inf if stop_at is None else stop_at
         return simulation.run(until, observer=observer, progress=tell)
+
+
+def _both(log: Observer | None, meter: Observer | None) -> Observer | None:
+    """What is shown every batch: the log, the meter, both or nothing."""
+    if log is None or meter is None:
+        return log or meter
+
+    def observe(*batch: Any) -> None:
+        log(*batch)
+        meter(*batch)
+
+    return observe
 
 
 def _names(asked: SimulationOptions, policy: str, placer: str) -> dict[str, str]:
