@@ -38,13 +38,19 @@ function header() {
       <a class="brand" href="/" aria-label="Roost, home">${bird}<span>Roost</span></a>
       <nav class="menu" aria-label="Pages">
         ${LINKS.filter(([, , need]) => may(need)).map(
-          ([path, word]) => html`<a href=${path} aria-current=${within(path) ? "page" : nothing}>${word}${path === "/alerts" && cluster.alerts.size ? html` <span class="badge">${cluster.alerts.size}<span class="hidden"> firing</span></span>` : nothing}</a>`,
+          ([path, word]) =>
+            html`<a href=${path} aria-current=${within(path) ? "page" : nothing}
+              >${word}${path === "/alerts" && cluster.alerts.size ? html` <span class="badge">${cluster.alerts.size}<span class="hidden"> firing</span></span>` : nothing}</a
+            >`,
         )}
       </nav>
       ${liveDot()}
-      <button type="button" class="icon-button" aria-label=${themeWord()} title=${themeWord()} @click=${switchTheme}>${icon("theme")}</button>
+      <button type="button" class="icon-button" aria-label=${themeWord()} title=${themeWord()} @click=${switchTheme}>
+        ${icon("theme")}
+      </button>
       <a class="me" href="/account" aria-current=${within("/account") ? "page" : nothing}
-        ><span class="hidden">Your account: </span>${who().user}</a>
+        ><span class="hidden">Your account: </span>${who().user}</a
+      >
     </div>
   </header>`;
 }
@@ -63,7 +69,8 @@ function liveDot() {
   };
   const why = link.why ? `: ${link.why}` : "";
   return html`<span class="live live-${link.what}" role="status" title=${words[link.what] + why}
-    ><span class="dot" aria-hidden="true"></span><span class="live-word">${words[link.what]}</span></span>`;
+    ><span class="dot" aria-hidden="true"></span><span class="live-word">${words[link.what]}</span></span
+  >`;
 }
 
 function upgraded() {
@@ -86,11 +93,26 @@ const KEYS = [
 export function showKeys() {
   return openDialog(
     "Keys",
-    (close) => html`<h2>Keys</h2>
-      <dl class="keys">
-        ${PLACES.map(([letter, , word]) => html`<div><dt><kbd>g</kbd> <kbd>${letter}</kbd></dt><dd>${word}</dd></div>`)}
-        ${KEYS.map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}
-      </dl>
-      <div class="dialog-buttons"><button type="button" class="primary" @click=${() => close(null)}>Close</button></div>`,
+    (close) =>
+      html`<h2>Keys</h2>
+        <dl class="keys">
+          ${PLACES.map(
+            ([letter, , word]) =>
+              html`<div>
+                <dt><kbd>g</kbd> <kbd>${letter}</kbd></dt>
+                <dd>${word}</dd>
+              </div>`,
+          )}
+          ${KEYS.map(
+            ([key, what]) =>
+              html`<div>
+                <dt><kbd>${key}</kbd></dt>
+                <dd>${what}</dd>
+              </div>`,
+          )}
+        </dl>
+        <div class="dialog-buttons">
+          <button type="button" class="primary" @click=${() => close(null)}>Close</button>
+        </div>`,
   );
 }

@@ -102,8 +102,7 @@ function fits(pattern, path) {
 
 /** Links of our own pages are opened without loading everything again. */
 function follow(event) {
-  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey)
-    return;
+  if (event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = event.target.closest?.("a[href]");
   if (!link || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   const outside = ["/api/", "/assets/", "/metrics", "/openapi.json", "/healthz", "/readyz"];

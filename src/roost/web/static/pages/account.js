@@ -29,15 +29,22 @@ export function open() {
   };
   return {
     title: () => "Your account",
-    view: () => html`<div class="page-head"><h1>${plain(who()?.user ?? "")}</h1>
-        <div class="buttons"><button type="button" @click=${() => leave(false)}>Log out</button>
-          <button type="button" @click=${() => leave(true)}>Log out everywhere</button></div></div>
-      <section class="card" aria-label="You">${shown(caller, callerView)}</section>
-      <section class="card" aria-labelledby="tokens-h">
-        <div class="card-head"><h2 id="tokens-h">Tokens and sessions</h2>
-          <button type="button" @click=${() => makeToken(tokens)}>Make a token</button></div>
-        ${shown(tokens, ({ items }) => tokenTable(items, tokens))}
-      </section>`,
+    view: () =>
+      html`<div class="page-head">
+          <h1>${plain(who()?.user ?? "")}</h1>
+          <div class="buttons">
+            <button type="button" @click=${() => leave(false)}>Log out</button>
+            <button type="button" @click=${() => leave(true)}>Log out everywhere</button>
+          </div>
+        </div>
+        <section class="card" aria-label="You">${shown(caller, callerView)}</section>
+        <section class="card" aria-labelledby="tokens-h">
+          <div class="card-head">
+            <h2 id="tokens-h">Tokens and sessions</h2>
+            <button type="button" @click=${() => makeToken(tokens)}>Make a token</button>
+          </div>
+          ${shown(tokens, ({ items }) => tokenTable(items, tokens))}
+        </section>`,
     close() {
       caller.close();
       tokens.close();
@@ -59,15 +66,27 @@ function callerView({ role, unix, bounds, use, mounts }) {
 
 /** Ask for a label, make the token, and show it this once. */
 export async function makeToken(tokens, user) {
-  const label = await ask({ title: user ? `Make a token for ${plain(user)}` : "Make a token", action: "Make it", field: { label: "What it is for", hint: "Such as: laptop" } });
+  const label = await ask({
+    title: user ? `Make a token for ${plain(user)}` : "Make a token",
+    action: "Make it",
+    field: { label: "What it is for", hint: "Such as: laptop" },
+  });
   if (label === null) return;
   try {
     const made = await post("/tokens", { label, ...(user ? { user } : {}) });
     tokens.reload();
-    await openDialog("A new token", (close) => html`<h2>A new token</h2>
-      <p>It is shown this once. Keep it like a password.</p>
-      <div class="same-line"><code tabindex="0">${made.secret}</code>${copyButton(made.secret, "Copy the token")}</div>
-      <div class="dialog-buttons"><button type="button" class="primary" @click=${() => close(true)}>I have it</button></div>`);
+    await openDialog(
+      "A new token",
+      (close) =>
+        html`<h2>A new token</h2>
+          <p>It is shown this once. Keep it like a password.</p>
+          <div class="same-line">
+            <code tabindex="0">${made.secret}</code>${copyButton(made.secret, "Copy the token")}
+          </div>
+          <div class="dialog-buttons">
+            <button type="button" class="primary" @click=${() => close(true)}>I have it</button>
+          </div>`,
+    );
   } catch (error) {
     notifyFault(error);
   }
@@ -75,15 +94,37 @@ export async function makeToken(tokens, user) {
 
 export function tokenTable(items, tokens) {
   if (!items.length) return empty("No tokens");
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Tokens"><table>
-    <thead><tr><th scope="col">Label</th><th scope="col">Kind</th><th scope="col">Made</th>
-      <th scope="col">Last used</th><th scope="col">Works until</th><th scope="col"><span class="hidden">Revoke</span></th></tr></thead>
-    <tbody>${items.map(
-      (one) => html`<tr><td>${plain(one.label || one.id)}${one.id === who()?.token ? " (this one)" : ""}</td><td>${one.kind}</td><td>${since(one.created_at)}</td>
-        <td>${one.last_used_at ? since(one.last_used_at) : "never"}</td>
-        <td>${one.revoked_at ? html`<span class="muted">revoked ${since(one.revoked_at)}</span>` : one.expires_at ? absolute(one.expires_at) : "it is revoked"}</td>
-        <td>${one.revoked_at ? nothing : html`<button type="button" class="danger" @click=${() => revoke(one, tokens)}>Revoke</button>`}</td></tr>`,
-    )}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Tokens">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Label</th>
+          <th scope="col">Kind</th>
+          <th scope="col">Made</th>
+          <th scope="col">Last used</th>
+          <th scope="col">Works until</th>
+          <th scope="col"><span class="hidden">Revoke</span></th>
+        </tr>
+      </thead>
+      <tbody>
+        ${items.map(
+          (one) =>
+            html`<tr>
+              <td>${plain(one.label || one.id)}${one.id === who()?.token ? " (this one)" : ""}</td>
+              <td>${one.kind}</td>
+              <td>${since(one.created_at)}</td>
+              <td>${one.last_used_at ? since(one.last_used_at) : "never"}</td>
+              <td>
+                ${one.revoked_at ? html`<span class="muted">revoked ${since(one.revoked_at)}</span>` : one.expires_at ? absolute(one.expires_at) : "it is revoked"}
+              </td>
+              <td>
+                ${one.revoked_at ? nothing : html`<button type="button" class="danger" @click=${() => revoke(one, tokens)}>Revoke</button>`}
+              </td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 async function revoke(token, tokens) {
@@ -91,7 +132,10 @@ async function revoke(token, tokens) {
     title: "Revoke this token",
     action: "Revoke",
     danger: true,
-    body: html`<p>${plain(token.label || token.id)} of ${plain(token.user)} stops working at once, and so do all that were made with it.</p>`,
+    body: html`<p>
+      ${plain(token.label || token.id)} of ${plain(token.user)} stops working at once, and so do all that were made with
+      it.
+    </p>`,
   });
   if (!yes) return;
   try {

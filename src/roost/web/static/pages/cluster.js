@@ -43,7 +43,9 @@ export function open() {
   return {
     title: () => "Cluster",
     view() {
-      if (!cluster.known) return html`<h1>Cluster</h1>${skeleton(10)}`;
+      if (!cluster.known)
+        return html`<h1>Cluster</h1>
+          ${skeleton(10)}`;
       const look = {
         mode: Object.keys(COLOURS).includes(place.query.get("by") ?? "") ? place.query.get("by") : "queue",
         jobs: others.value ? new Map([...others.value, ...cluster.jobs]) : cluster.jobs,
@@ -72,18 +74,26 @@ function page(look) {
   const all = [...cluster.nodes.values()].sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
   const nodes = all.filter(wanted);
   const table = place.query.get("view") === "table";
-  return html`<div class="page-head"><h1>Cluster</h1>
-      ${sameAs({ cli: "roost nodes", api: `curl ${location.origin}/api/v1/nodes -H "Authorization: Bearer $TOKEN"` })}</div>
-    ${figures(all)}
-    ${all.length ? tools(look, table, all) : nothing}
-    ${stale()}
-    ${!all.length
-      ? empty("No node has joined yet", html`<p>On this machine <code>roost up</code> offers its own GPUs; on Kubernetes the operator takes in nodes by itself.</p>`)
-      : !nodes.length
-        ? empty("No node matches", html`<a class="button" href="/cluster">Show all</a>`)
-        : table
-          ? nodeTable(nodes)
-          : html`<section class="card" aria-label="Map">${legend(look)}${gpuMap(nodes, look)}</section>`}`;
+  return html`<div class="page-head">
+      <h1>Cluster</h1>
+      ${sameAs({ cli: "roost nodes", api: `curl ${location.origin}/api/v1/nodes -H "Authorization: Bearer $TOKEN"` })}
+    </div>
+    ${figures(all)} ${all.length ? tools(look, table, all) : nothing} ${stale()}
+    ${
+      !all.length
+        ? empty(
+            "No node has joined yet",
+            html`<p>
+              On this machine <code>roost up</code> offers its own GPUs; on Kubernetes the operator takes in nodes by
+              itself.
+            </p>`,
+          )
+        : !nodes.length
+          ? empty("No node matches", html`<a class="button" href="/cluster">Show all</a>`)
+          : table
+            ? nodeTable(nodes)
+            : html`<section class="card" aria-label="Map">${legend(look)}${gpuMap(nodes, look)}</section>`
+    }`;
 }
 
 function stale() {
@@ -112,14 +122,16 @@ function figures(nodes) {
     ${figure("GPUs free", `${amount(free)}`, `of ${amount(gpus)}`)}
     ${figure("Whole GPUs free", amount(whole), `${most} on one node`)}
     ${figure("Nodes", amount(nodes.length), out ? `${out} out of service` : "all in service", out)}
-    ${figure("GPUs failed", amount(failed), "", failed)}
-    ${figure("Jobs running", amount(counts.running ?? 0), "")}
+    ${figure("GPUs failed", amount(failed), "", failed)} ${figure("Jobs running", amount(counts.running ?? 0), "")}
     ${figure("Jobs waiting", amount(counts.queued ?? 0), "")}
   </ul>`;
 }
 
 function figure(label, value, more, bad = 0) {
-  return html`<li class="figure"><span class="muted">${label}</span><span class="tile-value ${bad ? "bad" : ""}">${value}</span><span class="hint">${more}</span></li>`;
+  return html`<li class="figure">
+    <span class="muted">${label}</span><span class="tile-value ${bad ? "bad" : ""}">${value}</span
+    ><span class="hint">${more}</span>
+  </li>`;
 }
 
 const wholeFree = (node) => node.devices.filter((device) => device.healthy && !device.jobs.length).length;
@@ -141,24 +153,51 @@ function tools(look, table, all) {
   const set = (name) => (event) => setQuery({ [name]: event.target.value }, { replace: true });
   const kinds = [...new Set(all.map((node) => node.kind))].filter(Boolean).sort();
   const only = query.get("only") ?? "";
-  const chip = (name, word) => html`<button type="button" class="chip" aria-pressed=${only === name} @click=${() => setQuery({ only: only === name ? "" : name })}>${word}</button>`;
+  const chip = (name, word) =>
+    html`<button
+      type="button"
+      class="chip"
+      aria-pressed=${only === name}
+      @click=${() => setQuery({ only: only === name ? "" : name })}
+    >
+      ${word}
+    </button>`;
   return html`<search class="filters" aria-label="What is shown">
-    <input type="search" data-filter placeholder="Node, kind, state" aria-label="Words in node, kind or state" .value=${query.get("q") ?? ""} @input=${set("q")} />
-    ${kinds.length > 1
-      ? html`<select aria-label="Kind of GPU" @change=${set("kind")}><option value="">all kinds</option>
-          ${kinds.map((kind) => html`<option value=${kind} ?selected=${kind === query.get("kind")}>${plain(kind)}</option>`)}</select>`
-      : nothing}
+    <input
+      type="search"
+      data-filter
+      placeholder="Node, kind, state"
+      aria-label="Words in node, kind or state"
+      .value=${query.get("q") ?? ""}
+      @input=${set("q")}
+    />
+    ${
+      kinds.length > 1
+        ? html`<select aria-label="Kind of GPU" @change=${set("kind")}>
+            <option value="">all kinds</option>
+            ${kinds.map((kind) => html`<option value=${kind} ?selected=${kind === query.get("kind")}>${plain(kind)}</option>`)}
+          </select>`
+        : nothing
+    }
     ${chip("trouble", "with trouble")} ${chip("idle", "idle")}
-    <label class="inline">Whole GPUs free at least
-      <input class="narrow" type="number" min="0" max="64" .value=${query.get("free") ?? ""} @change=${set("free")} /></label>
-    ${table
-      ? nothing
-      : html`<label class="inline">Colour by
-          <select @change=${(event) => setQuery({ by: event.target.value === "queue" ? "" : event.target.value })}>
-            ${Object.entries(COLOURS).map(([name, word]) => html`<option value=${name} ?selected=${name === look.mode}>${word}</option>`)}
-          </select></label>
-          ${jobPicker(look)}`}
-    <button type="button" class="chip" aria-pressed=${table} @click=${() => setQuery({ view: table ? "" : "table" })}>As a table</button>
+    <label class="inline"
+      >Whole GPUs free at least
+      <input class="narrow" type="number" min="0" max="64" .value=${query.get("free") ?? ""} @change=${set("free")}
+    /></label>
+    ${
+      table
+        ? nothing
+        : html`<label class="inline"
+              >Colour by
+              <select @change=${(event) => setQuery({ by: event.target.value === "queue" ? "" : event.target.value })}>
+                ${Object.entries(COLOURS).map(([name, word]) => html`<option value=${name} ?selected=${name === look.mode}>${word}</option>`)}
+              </select></label
+            >
+            ${jobPicker(look)}`
+    }
+    <button type="button" class="chip" aria-pressed=${table} @click=${() => setQuery({ view: table ? "" : "table" })}>
+      As a table
+    </button>
   </search>`;
 }
 
@@ -166,24 +205,49 @@ function jobPicker(look) {
   const chosen = place.query.get("job") ?? "";
   const held = [...look.jobs.values()].filter((job) => job.placement.length).slice(0, 500);
   if (!held.length && !chosen) return nothing;
-  return html`<label class="inline">Only the job
+  return html`<label class="inline"
+    >Only the job
     <select @change=${(event) => setQuery({ job: event.target.value })}>
       <option value="">all</option>
       ${held.map((job) => html`<option value=${job.id} ?selected=${job.id === chosen}>${plain(job.id)}</option>`)}
-    </select></label>`;
+    </select></label
+  >`;
 }
 
 function nodeTable(nodes) {
-  return html`<section class="card flush" aria-label="Nodes"><div class="scroll" tabindex="0" role="region" aria-label="Nodes as a table"><table>
-    <thead><tr><th scope="col">Node</th><th scope="col">State</th><th scope="col">Kind</th><th scope="col" class="number">GPUs free</th>
-      <th scope="col" class="number">Failed</th><th scope="col">Use</th><th scope="col" class="number">Memory of a GPU</th><th scope="col">Jobs</th></tr></thead>
-    <tbody>${nodes.map(
-      (node) => html`<tr><th scope="row"><a href="/nodes/${encodeURIComponent(node.id)}" data-row>${plain(node.id)}</a></th>
-        <td>${nodeMark(node.state)}</td><td>${plain(node.kind || "–")}</td>
-        <td class="number">${amount(node.gpus_free)} of ${amount(node.gpus)}</td><td class="number">${node.gpus_failed || "–"}</td>
-        <td>${bar(meanUse(node), "use")}</td><td class="number">${node.gpu_memory_mib ? mebibytes(node.gpu_memory_mib) : "–"}</td>
-        <td>${jobsOn(node)}</td></tr>`,
-    )}</tbody></table></div></section>`;
+  return html`<section class="card flush" aria-label="Nodes">
+    <div class="scroll" tabindex="0" role="region" aria-label="Nodes as a table">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Node</th>
+            <th scope="col">State</th>
+            <th scope="col">Kind</th>
+            <th scope="col" class="number">GPUs free</th>
+            <th scope="col" class="number">Failed</th>
+            <th scope="col">Use</th>
+            <th scope="col" class="number">Memory of a GPU</th>
+            <th scope="col">Jobs</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${nodes.map(
+            (node) =>
+              html`<tr>
+                <th scope="row"><a href="/nodes/${encodeURIComponent(node.id)}" data-row>${plain(node.id)}</a></th>
+                <td>${nodeMark(node.state)}</td>
+                <td>${plain(node.kind || "–")}</td>
+                <td class="number">${amount(node.gpus_free)} of ${amount(node.gpus)}</td>
+                <td class="number">${node.gpus_failed || "–"}</td>
+                <td>${bar(meanUse(node), "use")}</td>
+                <td class="number">${node.gpu_memory_mib ? mebibytes(node.gpu_memory_mib) : "–"}</td>
+                <td>${jobsOn(node)}</td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>
+  </section>`;
 }
 
 export function meanUse(node) {
@@ -193,8 +257,15 @@ export function meanUse(node) {
 
 export function jobsOn(node) {
   const held = new Map();
-  for (const device of node.devices) for (const { job, share } of device.jobs) held.set(job, (held.get(job) ?? 0) + share);
+  for (const device of node.devices)
+    for (const { job, share } of device.jobs) held.set(job, (held.get(job) ?? 0) + share);
   if (!held.size) return "–";
-  const each = [...held].slice(0, 4).map(([job, share]) => html`${job ? jobLink(job) : "another job"} <span class="muted">${share < 1 ? percent(share) : plural(share, "GPU")}</span> `);
+  const each = [...held]
+    .slice(0, 4)
+    .map(
+      ([job, share]) =>
+        html`${job ? jobLink(job) : "another job"}
+          <span class="muted">${share < 1 ? percent(share) : plural(share, "GPU")}</span> `,
+    );
   return held.size > 4 ? html`${each} and ${held.size - 4} more` : each;
 }

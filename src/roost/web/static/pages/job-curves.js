@@ -45,23 +45,31 @@ export function curvesTab(job, path) {
 function curves({ series }) {
   const known = series.filter((one) => one.points.length);
   if (!known.length)
-    return empty("No metric was reported", html`<p class="hint">Programs report with <code>roost.train</code>; see docs/training.md.</p>`);
+    return empty(
+      "No metric was reported",
+      html`<p class="hint">Programs report with <code>roost.train</code>; see docs/training.md.</p>`,
+    );
   const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
   const sorted = known.toSorted((a, b) => rank(a.name) - rank(b.name) || a.name.localeCompare(b.name));
-  return html`<div class="charts">${repeat(
-    sorted,
-    (one) => one.name,
-    (one) => {
-      const [label, unit] = LABELS[one.name] ?? [one.name, one.unit ?? ""];
-      return html`<section class="card chart-card"><roost-chart .plot=${plotOf(one, label, unit)}></roost-chart></section>`;
-    },
-  )}</div>`;
+  return html`<div class="charts">
+    ${repeat(
+      sorted,
+      (one) => one.name,
+      (one) => {
+        const [label, unit] = LABELS[one.name] ?? [one.name, one.unit ?? ""];
+        return html`<section class="card chart-card">
+          <roost-chart .plot=${plotOf(one, label, unit)}></roost-chart>
+        </section>`;
+      },
+    )}
+  </div>`;
 }
 
 /** The same object for the same points, so that a chart is drawn when something is new only. */
 const plots = new WeakMap();
 
 function plotOf(one, label, unit) {
-  if (!plots.has(one)) plots.set(one, { label, unit, series: [{ ...one, name: label }], stepped: STEPPED.has(one.name) });
+  if (!plots.has(one))
+    plots.set(one, { label, unit, series: [{ ...one, name: label }], stepped: STEPPED.has(one.name) });
   return plots.get(one);
 }

@@ -38,12 +38,31 @@ function timeline(told) {
 }
 
 function attempts(each) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Attempts"><table>
-    <thead><tr><th scope="col">Attempt</th><th scope="col">Started</th><th scope="col">Ended</th><th scope="col">Outcome</th><th scope="col">Why</th></tr></thead>
-    <tbody>${each.toReversed().map(
-      (one) => html`<tr><th scope="row">${one.attempt}</th><td>${since(one.started_at)}</td><td>${since(one.ended_at)}</td>
-        <td>${plain(one.outcome || "goes on")}</td><td>${plain(one.text)}</td></tr>`,
-    )}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Attempts">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Attempt</th>
+          <th scope="col">Started</th>
+          <th scope="col">Ended</th>
+          <th scope="col">Outcome</th>
+          <th scope="col">Why</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${each.toReversed().map(
+          (one) =>
+            html`<tr>
+              <th scope="row">${one.attempt}</th>
+              <td>${since(one.started_at)}</td>
+              <td>${since(one.ended_at)}</td>
+              <td>${plain(one.outcome || "goes on")}</td>
+              <td>${plain(one.text)}</td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 export function eventsTab(_job, path) {
@@ -52,17 +71,36 @@ export function eventsTab(_job, path) {
 
 function events({ items, total }) {
   if (!items.length) return empty("Nothing happened yet");
-  return html`<section class="card flush" aria-label="Events">${eventTable(items.toReversed())}
-    ${total > items.length ? html`<p class="hint pad">${plural(total - items.length, "other event")}: <code>roost events</code> has all.</p>` : ""}</section>`;
+  return html`<section class="card flush" aria-label="Events">
+    ${eventTable(items.toReversed())}
+    ${total > items.length ? html`<p class="hint pad">${plural(total - items.length, "other event")}: <code>roost events</code> has all.</p>` : ""}
+  </section>`;
 }
 
 export function eventTable(items) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Events"><table>
-    <thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">By</th><th scope="col">In words</th></tr></thead>
-    <tbody>${items.map(
-      (event) => html`<tr><td><time title=${absolute(event.time)}>${clock(event.time)}</time></td><td>${plain(event.kind)}</td>
-        <td>${plain(event.actor)}</td><td>${plain(event.text || [event.old, event.new].filter(Boolean).join(" → "))}</td></tr>`,
-    )}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Events">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">When</th>
+          <th scope="col">What</th>
+          <th scope="col">By</th>
+          <th scope="col">In words</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${items.map(
+          (event) =>
+            html`<tr>
+              <td><time title=${absolute(event.time)}>${clock(event.time)}</time></td>
+              <td>${plain(event.kind)}</td>
+              <td>${plain(event.actor)}</td>
+              <td>${plain(event.text || [event.old, event.new].filter(Boolean).join(" → "))}</td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 export function specTab(_job, path) {
@@ -71,7 +109,16 @@ export function specTab(_job, path) {
     const { text } = await post("/specs:render", { job: job.job ?? job }, { signal });
     return text;
   };
-  return asked(load, (text) => html`<section class="card" aria-label="Job file">
-    <div class="card-head"><h2>Job file</h2>${copyButton(text, "Copy the job file")}</div>
-    <pre class="spec" tabindex="0">${text}</pre></section>`, 6);
+  return asked(
+    load,
+    (text) =>
+      html`<section class="card" aria-label="Job file">
+        <div class="card-head">
+          <h2>Job file</h2>
+          ${copyButton(text, "Copy the job file")}
+        </div>
+        <pre class="spec" tabindex="0">${text}</pre>
+      </section>`,
+    6,
+  );
 }

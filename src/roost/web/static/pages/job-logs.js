@@ -23,7 +23,13 @@ export function logsTab(job, path) {
     searching = true;
     redraw();
     try {
-      const more = await get(`${path}/logs/search`, { ...query, worker: worker(), attempt: attempt(), after, limit: 200 });
+      const more = await get(`${path}/logs/search`, {
+        ...query,
+        worker: worker(),
+        attempt: attempt(),
+        after,
+        limit: 200,
+      });
       found = { query, items: after ? [...found.items, ...more.items] : more.items, next: more.next };
       if (!more.items.length && !after) notify("Nothing found");
     } catch (error) {
@@ -42,27 +48,44 @@ export function logsTab(job, path) {
   };
 
   return {
-    view: () => shown(workers, (told) => {
-      if (!told.items.length)
-        return empty(job.value?.attempt ? "No worker has printed anything yet" : "It has not started: there is no log yet");
-      const query = { worker: worker(), attempt: attempt() };
-      return html`<section class="card flush logs" aria-label="Logs">
-        <div class="log-bar">
-          ${pickers(told, job.value, worker())}
-          <form class="log-search" role="search" @submit=${submit}>
-            <input name="q" type="search" data-filter placeholder="Search the whole log" aria-label="Search the whole log" />
-            <button type="submit" ?disabled=${searching}>Search</button>
-          </form>
-          <button type="button" ?disabled=${searching} @click=${() => search({ errors: true })}>Find errors</button>
-          <a class="button" download href=${address(`/api/v1${path}/logs`, { ...query, download: true })}>Download</a>
-        </div>
-        ${found ? hits(found, (next) => search(found.query, next), () => {
-          found = null;
-          redraw();
-        }) : nothing}
-        <log-view .log=${logOf(path, query)}></log-view>
-      </section>`;
-    }),
+    view: () =>
+      shown(workers, (told) => {
+        if (!told.items.length)
+          return empty(
+            job.value?.attempt ? "No worker has printed anything yet" : "It has not started: there is no log yet",
+          );
+        const query = { worker: worker(), attempt: attempt() };
+        return html`<section class="card flush logs" aria-label="Logs">
+          <div class="log-bar">
+            ${pickers(told, job.value, worker())}
+            <form class="log-search" role="search" @submit=${submit}>
+              <input
+                name="q"
+                type="search"
+                data-filter
+                placeholder="Search the whole log"
+                aria-label="Search the whole log"
+              />
+              <button type="submit" ?disabled=${searching}>Search</button>
+            </form>
+            <button type="button" ?disabled=${searching} @click=${() => search({ errors: true })}>Find errors</button>
+            <a class="button" download href=${address(`/api/v1${path}/logs`, { ...query, download: true })}>Download</a>
+          </div>
+          ${
+            found
+              ? hits(
+                  found,
+                  (next) => search(found.query, next),
+                  () => {
+                    found = null;
+                    redraw();
+                  },
+                )
+              : nothing
+          }
+          <log-view .log=${logOf(path, query)}></log-view>
+        </section>`;
+      }),
     changed(fresh) {
       if (!place.query.get("attempt") && (workers.value?.attempt ?? 0) !== fresh.attempt) workers.reload();
       else if (!workers.value?.items.length || isOver(fresh)) workers.reload();
@@ -84,24 +107,41 @@ function logOf(path, query) {
 
 function pickers(told, job, worker) {
   const attempts = Array.from({ length: job?.attempt ?? 1 }, (_, index) => job.attempt - index);
-  return html`<label>Worker
+  return html`<label
+      >Worker
       <select @change=${(event) => setQuery({ worker: event.target.value }, { replace: true })}>
         ${told.items.map((name) => html`<option value=${name} ?selected=${name === worker}>${plain(name)}</option>`)}
-      </select></label>
-    ${attempts.length > 1
-      ? html`<label>Attempt
-          <select @change=${(event) => setQuery({ attempt: event.target.value, worker: "" }, { replace: true })}>
-            ${attempts.slice(0, 100).map((number) => html`<option value=${number} ?selected=${String(number) === attempt()}>${number}</option>`)}
-          </select></label>`
-      : nothing}`;
+      </select></label
+    >
+    ${
+      attempts.length > 1
+        ? html`<label
+            >Attempt
+            <select @change=${(event) => setQuery({ attempt: event.target.value, worker: "" }, { replace: true })}>
+              ${attempts.slice(0, 100).map((number) => html`<option value=${number} ?selected=${String(number) === attempt()}>${number}</option>`)}
+            </select></label
+          >`
+        : nothing
+    }`;
 }
 
 function hits(found, more, close) {
   const show = (hit) => /** @type {any} */ (document.querySelector("log-view"))?.showAt(hit.offset);
   return html`<div class="hits" role="region" aria-label="Found lines" tabindex="0">
-    <div class="hits-head"><strong>${found.items.length}${found.next === null ? "" : " or more"} lines</strong>
-      <button type="button" class="plain" @click=${close}>Close</button></div>
-    <ol>${found.items.map((hit) => html`<li><button type="button" class="hit" @click=${() => show(hit)}><span class="line-number">${hit.line}</span><span>${plain(hit.text)}</span></button></li>`)}</ol>
+    <div class="hits-head">
+      <strong>${found.items.length}${found.next === null ? "" : " or more"} lines</strong>
+      <button type="button" class="plain" @click=${close}>Close</button>
+    </div>
+    <ol>
+      ${found.items.map(
+        (hit) =>
+          html`<li>
+            <button type="button" class="hit" @click=${() => show(hit)}>
+              <span class="line-number">${hit.line}</span><span>${plain(hit.text)}</span>
+            </button>
+          </li>`,
+      )}
+    </ol>
     ${found.next === null ? nothing : html`<button type="button" @click=${() => more(found.next)}>Search on</button>`}
   </div>`;
 }

@@ -54,7 +54,9 @@ export function open({ names }) {
   function changed(before, fresh) {
     job.value = fresh;
     if (before.state !== fresh.state) announce(`${plain(fresh.id)} is ${fresh.state}`);
-    if (!isOver(fresh) && before.reason !== fresh.reason) explainAgain();
+    // Of jobs that wait only: the answer is dear, and of no use elsewhere.
+    const news = before.reason !== fresh.reason || before.state !== fresh.state;
+    if (fresh.state === "queued" && news) explainAgain();
     if (before.rev !== fresh.rev) tab?.changed?.(fresh);
   }
 
@@ -67,7 +69,7 @@ export function open({ names }) {
     tab = TABS[name][1](job, path);
   }
 
-  job.reload().then(() => job.value && !isOver(job.value) && why.reload());
+  job.reload().then(() => job.value?.state === "queued" && why.reload());
   showTab();
 
   return {
@@ -76,8 +78,10 @@ export function open({ names }) {
     view() {
       if (job.value === undefined) {
         if (job.error?.status === 404)
-          return html`<h1>${plain(id)}</h1>${empty(plain(job.error.message), html`<a class="button" href="/jobs">All jobs</a>`)}`;
-        return html`<h1>${plain(id)}</h1>${job.error ? fault(job) : skeleton(8)}`;
+          return html`<h1>${plain(id)}</h1>
+            ${empty(plain(job.error.message), html`<a class="button" href="/jobs">All jobs</a>`)}`;
+        return html`<h1>${plain(id)}</h1>
+          ${job.error ? fault(job) : skeleton(8)}`;
       }
       return html`${job.error ? fault(job) : nothing}${headView(job)} ${whyView(job.value, why)}
         ${tabBar(TABS, tabName, "About this job")}
@@ -111,19 +115,28 @@ function headView(resource) {
   return html`<div class="page-head">
       <div>
         <h1>${plain(id)}</h1>
-        <p class="sub">${stateMark(job.state)} ${job.cancelling ? html`<span class="muted">is being cancelled</span>` : nothing}
+        <p class="sub">
+          ${stateMark(job.state)} ${job.cancelling ? html`<span class="muted">is being cancelled</span>` : nothing}
           <span>attempt ${job.attempt || "–"}</span> <span>of ${plain(job.user)}</span>
           <span>in <a href="/jobs?queue=${encodeURIComponent(job.queue)}">${plain(job.queue)}</a></span>
-          <span>submitted ${since(job.submitted_at)}</span></p>
+          <span>submitted ${since(job.submitted_at)}</span>
+        </p>
       </div>
       <div class="buttons">
-        ${mayAct()
-          ? html`${Object.entries(ACTIONS)
-                .filter(([, action]) => action.allows(job))
-                .map(([name, { word, danger }]) => html`<button type="button" class=${danger ? "danger" : ""} @click=${() => act(name)}>${word}</button>`)}
-              ${isOver(job) ? nothing : html`<button type="button" @click=${() => scaleJob(job, resource)}>Scale</button>`}
-              <a class="button" href="/submit?from=${encodeURIComponent(id)}">Clone</a>`
-          : nothing}
+        ${
+          mayAct()
+            ? html`${Object.entries(ACTIONS)
+                  .filter(([, action]) => action.allows(job))
+                  .map(
+                    ([name, { word, danger }]) =>
+                      html`<button type="button" class=${danger ? "danger" : ""} @click=${() => act(name)}>
+                        ${word}
+                      </button>`,
+                  )}
+                ${isOver(job) ? nothing : html`<button type="button" @click=${() => scaleJob(job, resource)}>Scale</button>`}
+                <a class="button" href="/submit?from=${encodeURIComponent(id)}">Clone</a>`
+            : nothing
+        }
         ${sameAs({ cli: `roost get ${id}`, api: `curl ${location.origin}/api/v1/jobs/${id} -H "Authorization: Bearer $TOKEN"` })}
       </div>
     </div>
@@ -147,7 +160,12 @@ function figures(job) {
       ["Ran", duration(job.ran_s + (job.running_since ? end - job.running_since : 0))],
       ["GPU time", duration(job.gpu_s)],
       ["Priority", amount(job.priority)],
-      ["Failures", job.failures || job.platform_failures ? `${job.failures}${job.platform_failures ? `, and ${job.platform_failures} of the platform` : ""}` : null],
+      [
+        "Failures",
+        job.failures || job.platform_failures
+          ? `${job.failures}${job.platform_failures ? `, and ${job.platform_failures} of the platform` : ""}`
+          : null,
+      ],
       ["Preempted", job.preemptions ? plural(job.preemptions, "time") : null],
       ["Resized", job.resizes ? plural(job.resizes, "time") : null],
       ["Labels", labels(job.labels)],
@@ -161,7 +179,12 @@ function figures(job) {
 function labels(pairs) {
   const each = Object.entries(pairs);
   if (!each.length) return null;
-  return each.map(([key, value]) => html`<a class="label" href="/jobs?label=${encodeURIComponent(`${key}=${value}`)}">${plain(key)}=${plain(value)}</a> `);
+  return each.map(
+    ([key, value]) =>
+      html`<a class="label" href="/jobs?label=${encodeURIComponent(`${key}=${value}`)}"
+        >${plain(key)}=${plain(value)}</a
+      > `,
+  );
 }
 
 /** Why it is where it is: the sentence first, then who is ahead, what would help, what went wrong. */
@@ -195,30 +218,58 @@ function verdictView(verdict) {
 }
 
 function waitView(job, why) {
-  const soonest = job.not_before && job.not_before > now() ? html`<p>Not before ${absolute(job.not_before)}.</p>` : nothing;
-  return html`${soonest}${shown(why, (told) => html`
-    ${whenView(told)}
-    ${told.ahead_count
-      ? html`<h3>Ahead of it: ${plural(told.ahead_count, "job")}</h3>
-          <ul class="names">${told.ahead.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${one.user ? `${plain(one.user)}, ` : ""}${plural(one.gpus, "GPU")}</span></li>`)}</ul>`
-      : html`<p>Nobody is ahead of it.</p>`}
-    ${told.held_by.length
-      ? html`<h3>What it needs is held by</h3>
-          <ul class="names">${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}</ul>`
-      : nothing}
-    ${told.remedies.length
-      ? html`<h3>It would start now</h3><ul class="names">${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}</ul>`
-      : nothing}
-    ${told.assumptions.length
-      ? html`<details><summary>What this estimate assumes</summary><ul>${told.assumptions.map((one) => html`<li>${plain(one)}</li>`)}</ul></details>`
-      : nothing}`)}`;
+  const soonest =
+    job.not_before && job.not_before > now() ? html`<p>Not before ${absolute(job.not_before)}.</p>` : nothing;
+  return html`${soonest}${shown(
+    why,
+    (told) =>
+      html` ${whenView(told)}
+      ${
+        told.ahead_count
+          ? html`<h3>Ahead of it: ${plural(told.ahead_count, "job")}</h3>
+              <ul class="names">
+                ${told.ahead.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${one.user ? `${plain(one.user)}, ` : ""}${plural(one.gpus, "GPU")}</span></li>`)}
+              </ul>`
+          : html`<p>Nobody is ahead of it.</p>`
+      }
+      ${
+        told.held_by.length
+          ? html`<h3>What it needs is held by</h3>
+              <ul class="names">
+                ${told.held_by.map((one) => html`<li>${one.job ? jobLink(one.job) : "another job"} <span class="muted">${plural(one.gpus, "GPU")}${one.ends_at ? `, until about ${clock(one.ends_at)}` : ""}</span></li>`)}
+              </ul>`
+          : nothing
+      }
+      ${
+        told.remedies.length
+          ? html`<h3>It would start now</h3>
+              <ul class="names">
+                ${told.remedies.map((one) => html`<li>${plain(one.change)}</li>`)}
+              </ul>`
+          : nothing
+      }
+      ${
+        told.assumptions.length
+          ? html`<details>
+              <summary>What this estimate assumes</summary>
+              <ul>
+                ${told.assumptions.map((one) => html`<li>${plain(one)}</li>`)}
+              </ul>
+            </details>`
+          : nothing
+      }`,
+  )}`;
 }
 
 /** @param {import("../types.js").ExplanationView} told */
 function whenView(told) {
   if (told.starts_at === null || told.starts_at === undefined)
-    return html`<p>When it starts cannot be said${told.cause === "impossible" ? ": it cannot start as it is" : " yet"}.</p>`;
+    return html`<p>
+      When it starts cannot be said${told.cause === "impossible" ? ": it cannot start as it is" : " yet"}.
+    </p>`;
   const [early, late] = told.starts_between ?? [];
   const range = early && late && late - early > 60 ? `, between ${clock(early)} and ${clock(late)}` : "";
-  return html`<p class="when">Starts <strong>${since(told.starts_at)}</strong> (about ${clock(told.starts_at)}${range})</p>`;
+  return html`<p class="when">
+    Starts <strong>${since(told.starts_at)}</strong> (about ${clock(told.starts_at)}${range})
+  </p>`;
 }

@@ -43,7 +43,11 @@ export function open() {
 
   const pick = (ids, on) => {
     for (const id of ids) {
-      if (on) picked.set(id, list.value.items.find((job) => job.id === id));
+      if (on)
+        picked.set(
+          id,
+          list.value.items.find((job) => job.id === id),
+        );
       else picked.delete(id);
     }
     redraw();
@@ -71,10 +75,13 @@ export function open() {
       list.reload();
       counts.reload();
     },
-    view: () => html`<div class="page-head"><h1>Jobs</h1>${sameAs(asLines())}</div>
-      ${filterBar(search, counts.value)}
-      ${picked.size ? bulkBar(picked, act) : nothing}
-      <section aria-label="Jobs found" class="card flush">${listView(list, picked, pick)}</section>`,
+    view: () =>
+      html`<div class="page-head">
+          <h1>Jobs</h1>
+          ${sameAs(asLines())}
+        </div>
+        ${filterBar(search, counts.value)} ${picked.size ? bulkBar(picked, act) : nothing}
+        <section aria-label="Jobs found" class="card flush">${listView(list, picked, pick)}</section>`,
     close() {
       stop();
       again.stop();
@@ -136,18 +143,32 @@ function filterBar(search, counts) {
   const own = who().user;
   const mine = user.length === 1 && user[0] === own;
   return html`<search class="filters" aria-label="Filters">
-    <input type="search" data-filter placeholder="Name, id, user, queue, label" aria-label="Words in name, id, user, queue or label"
-      .value=${live(typed() ?? q)} @input=${search} />
+    <input
+      type="search"
+      data-filter
+      placeholder="Name, id, user, queue, label"
+      aria-label="Words in name, id, user, queue or label"
+      .value=${live(typed() ?? q)}
+      @input=${search}
+    />
     <div class="chips" role="group" aria-label="States">
       ${STATES.map(
-        (name) => html`<button type="button" class="chip" aria-pressed=${state.includes(name)} @click=${() => toggle(name)}>
-          ${name}${counts ? html` <span class="count">${counts.states[name] ?? 0}</span>` : nothing}</button>`,
+        (name) =>
+          html`<button type="button" class="chip" aria-pressed=${state.includes(name)} @click=${() => toggle(name)}>
+            ${name}${counts ? html` <span class="count">${counts.states[name] ?? 0}</span>` : nothing}
+          </button>`,
       )}
     </div>
-    <button type="button" class="chip" aria-pressed=${mine} @click=${() => setQuery({ user: mine ? "" : own, offset: "" })}>only mine</button>
-    ${mine ? nothing : user.map((name) => gone("user", name, user))}
-    ${queue.map((name) => gone("queue", name, queue))} ${label.map((pair) => gone("label", pair, label))}
-    ${queuePicker(counts, queue)}
+    <button
+      type="button"
+      class="chip"
+      aria-pressed=${mine}
+      @click=${() => setQuery({ user: mine ? "" : own, offset: "" })}
+    >
+      only mine
+    </button>
+    ${mine ? nothing : user.map((name) => gone("user", name, user))} ${queue.map((name) => gone("queue", name, queue))}
+    ${label.map((pair) => gone("label", pair, label))} ${queuePicker(counts, queue)}
   </search>`;
 }
 
@@ -159,14 +180,24 @@ function typed() {
 
 function gone(name, value, all) {
   const rest = all.filter((one) => one !== value);
-  return html`<button type="button" class="chip" aria-pressed="true" aria-label=${`Remove the filter ${name} ${plain(value)}`}
-    @click=${() => setQuery({ [name]: rest, offset: "" })}>${name}: ${plain(value)} ×</button>`;
+  return html`<button
+    type="button"
+    class="chip"
+    aria-pressed="true"
+    aria-label=${`Remove the filter ${name} ${plain(value)}`}
+    @click=${() => setQuery({ [name]: rest, offset: "" })}
+  >
+    ${name}: ${plain(value)} ×
+  </button>`;
 }
 
 function queuePicker(counts, chosen) {
   const names = Object.keys(counts?.queues ?? {}).filter((name) => !chosen.includes(name));
   if (names.length < 1 || chosen.length) return nothing;
-  return html`<select aria-label="Queue" @change=${(event) => event.target.value && setQuery({ queue: event.target.value, offset: "" })}>
+  return html`<select
+    aria-label="Queue"
+    @change=${(event) => event.target.value && setQuery({ queue: event.target.value, offset: "" })}
+  >
     <option value="">all queues</option>
     ${names.sort().map((name) => html`<option value=${name}>${plain(name)} (${counts.queues[name]})</option>`)}
   </select>`;
@@ -176,12 +207,19 @@ function bulkBar(picked, act) {
   return html`<div class="bulk" role="toolbar" aria-label="Chosen jobs">
     <strong>${plural(picked.size, "job")} chosen</strong>
     ${Object.entries(ACTIONS).map(
-      ([name, { word, danger }]) => html`<button type="button" class=${danger ? "danger" : ""} @click=${() => act(name)}>${word}</button>`,
+      ([name, { word, danger }]) =>
+        html`<button type="button" class=${danger ? "danger" : ""} @click=${() => act(name)}>${word}</button>`,
     )}
-    <button type="button" class="plain" @click=${() => {
-      picked.clear();
-      redraw();
-    }}>Choose none</button>
+    <button
+      type="button"
+      class="plain"
+      @click=${() => {
+        picked.clear();
+        redraw();
+      }}
+    >
+      Choose none
+    </button>
   </div>`;
 }
 
@@ -192,10 +230,12 @@ function listView(list, picked, pick) {
   const choose = (field) => setQuery({ sort: field, offset: "" });
   const filtered = Object.values(filters()).some((value) => value.length);
   return html`${list.error ? fault(list) : nothing}
-    ${items.length
+  ${
+    items.length
       ? jobTable(items, { columns: COLUMNS, sort, choose, ...(mayAct() ? { picked, pick } : {}) })
       : filtered
         ? empty("No job matches these filters", html`<a class="button" href="/jobs">Clear the filters</a>`)
-        : empty("No jobs yet", html`<a class="button" href="/submit">Submit one</a>`)}
-    ${pager({ offset, limit: LIMIT, total }, (to) => setQuery({ offset: to || "" }))}`;
+        : empty("No jobs yet", html`<a class="button" href="/submit">Submit one</a>`)
+  }
+  ${pager({ offset, limit: LIMIT, total }, (to) => setQuery({ offset: to || "" }))}`;
 }

@@ -36,7 +36,10 @@ export function open({ names }) {
   const path = `/lab/${part(names.lab)}`;
   /** @type {Resource<any>} */
   const found = new Resource((signal) => get(path, {}, signal));
-  const timer = setInterval(() => (found.value && OVER.has(found.value.state)) || document.hidden || found.reload(), 1000);
+  const timer = setInterval(
+    () => (found.value && OVER.has(found.value.state)) || document.hidden || found.reload(),
+    1000,
+  );
   found.reload();
   const end = async () => {
     try {
@@ -48,12 +51,17 @@ export function open({ names }) {
   };
   return {
     title: () => "What if",
-    view: () => html`<div class="page-head"><h1>What if</h1><div class="buttons">
-        <button type="button" @click=${() => copy(location.href)}>Copy the link</button>
-        <button type="button" @click=${() => print()}>Print</button>
-        ${found.value && !OVER.has(found.value.state) && may("jobs:write") ? html`<button type="button" class="danger" @click=${end}>End it</button>` : nothing}
-        <a class="button" href="/lab">Ask something else</a></div></div>
-      ${shown(found, lab, { lines: 8 })}`,
+    view: () =>
+      html`<div class="page-head">
+          <h1>What if</h1>
+          <div class="buttons">
+            <button type="button" @click=${() => copy(location.href)}>Copy the link</button>
+            <button type="button" @click=${() => print()}>Print</button>
+            ${found.value && !OVER.has(found.value.state) && may("jobs:write") ? html`<button type="button" class="danger" @click=${end}>End it</button>` : nothing}
+            <a class="button" href="/lab">Ask something else</a>
+          </div>
+        </div>
+        ${shown(found, lab, { lines: 8 })}`,
     close() {
       clearInterval(timer);
       found.close();
@@ -62,17 +70,26 @@ export function open({ names }) {
 }
 
 function lab(told) {
-  return html`<p class="sub">${labMark(told.state)} <span>${inWords(told.ask)}</span> <span>asked ${since(told.made_at)} by ${plain(told.user)}</span></p>
+  return html`<p class="sub">
+      ${labMark(told.state)} <span>${inWords(told.ask)}</span>
+      <span>asked ${since(told.made_at)} by ${plain(told.user)}</span>
+    </p>
     ${told.problem ? html`<p class="banner banner-bad" role="alert">${plain(told.problem)}</p>` : nothing}
     ${told.result ? result(told.result) : OVER.has(told.state) ? empty("There is no result") : skeleton(6)}`;
 }
 
 function result(found) {
-  return html`<section class="card flush" aria-labelledby="table-h"><h2 id="table-h" class="pad">Compared</h2>
-      <p class="hint pad">${plain(found.workload)}: ${amount(found.jobs)} jobs on ${amount(found.nodes)} nodes with ${amount(found.gpus)} GPUs. Bold is the best; behind it the difference to ${plain(found.table[0].policy)}.</p>
-      ${compared(found.table)}</section>
+  return html`<section class="card flush" aria-labelledby="table-h">
+      <h2 id="table-h" class="pad">Compared</h2>
+      <p class="hint pad">
+        ${plain(found.workload)}: ${amount(found.jobs)} jobs on ${amount(found.nodes)} nodes with ${amount(found.gpus)}
+        GPUs. Bold is the best; behind it the difference to ${plain(found.table[0].policy)}.
+      </p>
+      ${compared(found.table)}
+    </section>
     <div class="charts">
-      ${chart(plotsOf(found).jct)} ${chart(plotsOf(found).wait)} ${chart(plotsOf(found).held)} ${chart(plotsOf(found).queued)}
+      ${chart(plotsOf(found).jct)} ${chart(plotsOf(found).wait)} ${chart(plotsOf(found).held)}
+      ${chart(plotsOf(found).queued)}
     </div>
     ${notes(found.runs)}`;
 }
@@ -87,13 +104,30 @@ function compared(table) {
   const cell = (row, [name, , write, more]) => {
     const figure = row.figures[name];
     if (!figure) return html`<td class="number">–</td>`;
-    const width = figure.n > 1 && figure.half_width ? html` <span class="muted">± ${write(figure.half_width)}</span>` : nothing;
+    const width =
+      figure.n > 1 && figure.half_width ? html` <span class="muted">± ${write(figure.half_width)}</span>` : nothing;
     const text = figure.mean === best(name, more) ? html`<strong>${write(figure.mean)}</strong>` : write(figure.mean);
     return html`<td class="number">${text}${width}${difference(row, table[0], name)}</td>`;
   };
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Comparison"><table>
-    <thead><tr><th scope="col">Policy</th>${FIGURES.map(([, word]) => html`<th scope="col" class="number">${word}</th>`)}</tr></thead>
-    <tbody>${table.map((row) => html`<tr><th scope="row">${plain(row.policy)}</th>${FIGURES.map((figure) => cell(row, figure))}</tr>`)}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Comparison">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Policy</th>
+          ${FIGURES.map(([, word]) => html`<th scope="col" class="number">${word}</th>`)}
+        </tr>
+      </thead>
+      <tbody>
+        ${table.map(
+          (row) =>
+            html`<tr>
+              <th scope="row">${plain(row.policy)}</th>
+              ${FIGURES.map((figure) => cell(row, figure))}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 function difference(row, first, name) {
@@ -110,12 +144,23 @@ const plots = new WeakMap();
 /** The charts of a result, made once: of each policy its first seed. */
 function plotsOf(found) {
   if (plots.has(found)) return plots.get(found);
-  const first = found.runs.filter((run, index) => found.runs.findIndex((other) => other.policy === run.policy) === index);
+  const first = found.runs.filter(
+    (run, index) => found.runs.findIndex((other) => other.policy === run.policy) === index,
+  );
   const pairs = (xs, ys) => xs.map((x, index) => [Math.max(1, x), ys[index]]);
   const distribution = (name) => first.map((run) => ({ name: run.policy, points: pairs(run[name].x, run[name].y) }));
-  const over = (name) => first.map((run) => ({ name: run.policy, points: run.series.time.map((time, index) => [time, run.series[name].v[index]]) }));
+  const over = (name) =>
+    first.map((run) => ({
+      name: run.policy,
+      points: run.series.time.map((time, index) => [time, run.series[name].v[index]]),
+    }));
   const made = {
-    jct: { label: "Jobs done within a time of their submission", unit: "fraction", along: "length", series: distribution("jct") },
+    jct: {
+      label: "Jobs done within a time of their submission",
+      unit: "fraction",
+      along: "length",
+      series: distribution("jct"),
+    },
     wait: { label: "Jobs that waited no longer", unit: "fraction", along: "length", series: distribution("wait") },
     held: { label: "GPUs held", unit: "", along: "time", stepped: true, series: over("allocated") },
     queued: { label: "Jobs waiting", unit: "", along: "time", stepped: true, series: over("queued") },
@@ -127,5 +172,9 @@ function plotsOf(found) {
 function notes(runs) {
   const said = [...new Set(runs.flatMap((run) => run.notes))];
   if (!said.length) return nothing;
-  return html`<section class="card" aria-label="Notes"><ul>${said.map((note) => html`<li>${plain(note)}</li>`)}</ul></section>`;
+  return html`<section class="card" aria-label="Notes">
+    <ul>
+      ${said.map((note) => html`<li>${plain(note)}</li>`)}
+    </ul>
+  </section>`;
 }

@@ -44,18 +44,29 @@ export function open() {
 
   return {
     title: () => "Log in",
-    view: () => html`<div class="login card">
-      <div class="login-brand">${bird}<h1>Roost</h1></div>
-      <p>Type <code>roost open</code> on a machine where you are logged in: it opens these pages.</p>
-      <form @submit=${submit}>
-        <input type="text" name="username" autocomplete="username" hidden />
-        <label class="field">Or paste a token
-          <input name="token" type="password" autocomplete="current-password" required autofocus
-            aria-describedby="login-problem" />
-        </label>
-        <p id="login-problem" class="problem" role="alert">${problem ? plain(problem) : nothing}</p>
-        <button type="submit" class="primary" ?disabled=${busy}>${busy ? "Logging in" : "Log in"}</button>
-      </form>
-    </div>`,
+    view: () =>
+      html`<div class="login card">
+        <div class="login-brand">
+          ${bird}
+          <h1>Roost</h1>
+        </div>
+        <p>Type <code>roost open</code> on a machine where you are logged in: it opens these pages.</p>
+        <form @submit=${submit}>
+          <input type="text" name="username" autocomplete="username" hidden />
+          <label class="field"
+            >Or paste a token
+            <input
+              name="token"
+              type="password"
+              autocomplete="current-password"
+              required
+              autofocus
+              aria-describedby="login-problem"
+            />
+          </label>
+          <p id="login-problem" class="problem" role="alert">${problem ? plain(problem) : nothing}</p>
+          <button type="submit" class="primary" ?disabled=${busy}>${busy ? "Logging in" : "Log in"}</button>
+        </form>
+      </div>`,
   };
 }

@@ -8,7 +8,8 @@ import { empty } from "../parts/shown.js";
 export function open() {
   return {
     title: () => "No such page",
-    view: () => html`<h1>No such page</h1>
-      ${empty(html`There is nothing at <code>${plain(place.path)}</code>.`, html`<a class="button" href="/">Go home</a>`)}`,
+    view: () =>
+      html`<h1>No such page</h1>
+        ${empty(html`There is nothing at <code>${plain(place.path)}</code>.`, html`<a class="button" href="/">Go home</a>`)}`,
   };
 }

@@ -19,10 +19,15 @@ export function open() {
   list.reload();
   return {
     title: () => "Queues",
-    view: () => html`<div class="page-head"><h1>Queues</h1>
-        <div class="buttons">${may("cluster:write") ? html`<button type="button" @click=${() => edit(null, list)}>Make a queue</button>` : nothing}
-          ${sameAs({ cli: "roost queues", api: `curl ${location.origin}/api/v1/queues -H "Authorization: Bearer $TOKEN"` })}</div></div>
-      ${shown(list, ({ items }) => queuesView(items, list), { lines: 8 })}`,
+    view: () =>
+      html`<div class="page-head">
+          <h1>Queues</h1>
+          <div class="buttons">
+            ${may("cluster:write") ? html`<button type="button" @click=${() => edit(null, list)}>Make a queue</button>` : nothing}
+            ${sameAs({ cli: "roost queues", api: `curl ${location.origin}/api/v1/queues -H "Authorization: Bearer $TOKEN"` })}
+          </div>
+        </div>
+        ${shown(list, ({ items }) => queuesView(items, list), { lines: 8 })}`,
     close() {
       stop();
       again.stop();
@@ -33,7 +38,10 @@ export function open() {
 
 function queuesView(items, list) {
   if (!items.length)
-    return empty("No queue yet", html`<p>A job that names none goes to <code>default</code>. Without promises it is first come, first served.</p>`);
+    return empty(
+      "No queue yet",
+      html`<p>A job that names none goes to <code>default</code>. Without promises it is first come, first served.</p>`,
+    );
   const promised = items.some((queue) => queue.quota !== null || queue.cells.length);
   const most = Math.max(1, ...items.map((queue) => Math.max(queue.gpus_used, queue.quota ?? 0, queue.limit ?? 0)));
   return html`${promised ? nothing : html`<p class="hint">No queue was promised anything: all share what there is by weight.</p>`}
@@ -43,24 +51,68 @@ function queuesView(items, list) {
 /** @param {import("../types.js").QueueView} queue */
 function card(queue, most, list) {
   return html`<section class="card" aria-labelledby="q-${queue.id}">
-    <div class="card-head"><h2 id="q-${queue.id}">${plain(queue.id)}</h2>
-      ${may("cluster:write") ? html`<div class="buttons"><button type="button" class="plain" @click=${() => edit(queue, list)}>Edit</button>
-          <button type="button" class="plain" @click=${() => drop(queue, list)}>Delete</button></div>` : nothing}</div>
+    <div class="card-head">
+      <h2 id="q-${queue.id}">${plain(queue.id)}</h2>
+      ${
+        may("cluster:write")
+          ? html`<div class="buttons">
+              <button type="button" class="plain" @click=${() => edit(queue, list)}>Edit</button>
+              <button type="button" class="plain" @click=${() => drop(queue, list)}>Delete</button>
+            </div>`
+          : nothing
+      }
+    </div>
     ${useBar(queue, most)}
     <dl class="facts">
-      <div><dt>GPUs held</dt><dd>${amount(queue.gpus_used)}</dd></div>
-      <div><dt>Promised</dt><dd>${queue.quota === null ? "nothing" : plural(queue.quota, "GPU")}</dd></div>
-      <div><dt>Borrowed</dt><dd>${amount(queue.borrowed ?? Math.max(0, queue.gpus_used - (queue.quota ?? 0)))}</dd></div>
-      <div><dt>At most</dt><dd>${queue.limit === null ? "no bound" : amount(queue.limit)}</dd></div>
-      <div><dt>Waiting</dt><dd><a href="/jobs?queue=${encodeURIComponent(queue.id)}&state=queued">${amount(queue.waiting)}</a></dd></div>
-      <div><dt>Oldest wait</dt><dd>${queue.oldest_at ? duration(now() - queue.oldest_at) : "–"}</dd></div>
-      ${queue.running === null ? nothing : html`<div><dt>Running</dt><dd><a href="/jobs?queue=${encodeURIComponent(queue.id)}&state=running">${amount(queue.running)}</a></dd></div>`}
-      <div><dt>Weight, priority</dt><dd>${amount(queue.weight)}, ${amount(queue.priority)}</dd></div>
-      <div><dt>May submit</dt><dd>${queue.submitters.includes("*") ? "everybody" : queue.submitters.map(plain).join(", ") || "nobody"}</dd></div>
+      <div>
+        <dt>GPUs held</dt>
+        <dd>${amount(queue.gpus_used)}</dd>
+      </div>
+      <div>
+        <dt>Promised</dt>
+        <dd>${queue.quota === null ? "nothing" : plural(queue.quota, "GPU")}</dd>
+      </div>
+      <div>
+        <dt>Borrowed</dt>
+        <dd>${amount(queue.borrowed ?? Math.max(0, queue.gpus_used - (queue.quota ?? 0)))}</dd>
+      </div>
+      <div>
+        <dt>At most</dt>
+        <dd>${queue.limit === null ? "no bound" : amount(queue.limit)}</dd>
+      </div>
+      <div>
+        <dt>Waiting</dt>
+        <dd><a href="/jobs?queue=${encodeURIComponent(queue.id)}&state=queued">${amount(queue.waiting)}</a></dd>
+      </div>
+      <div>
+        <dt>Oldest wait</dt>
+        <dd>${queue.oldest_at ? duration(now() - queue.oldest_at) : "–"}</dd>
+      </div>
+      ${
+        queue.running === null
+          ? nothing
+          : html`<div>
+              <dt>Running</dt>
+              <dd><a href="/jobs?queue=${encodeURIComponent(queue.id)}&state=running">${amount(queue.running)}</a></dd>
+            </div>`
+      }
+      <div>
+        <dt>Weight, priority</dt>
+        <dd>${amount(queue.weight)}, ${amount(queue.priority)}</dd>
+      </div>
+      <div>
+        <dt>May submit</dt>
+        <dd>${queue.submitters.includes("*") ? "everybody" : queue.submitters.map(plain).join(", ") || "nobody"}</dd>
+      </div>
     </dl>
-    ${queue.standing.length
-      ? html`<h3>Promised cells</h3><ul class="names">${queue.standing.map((cell) => html`<li><code>${plain(cell.promise)}</code> ${cell.used} in use${cell.broken ? html`, <span class="bad">${cell.broken} cannot be had now</span>` : nothing}</li>`)}</ul>`
-      : nothing}
+    ${
+      queue.standing.length
+        ? html`<h3>Promised cells</h3>
+            <ul class="names">
+              ${queue.standing.map((cell) => html`<li><code>${plain(cell.promise)}</code> ${cell.used} in use${cell.broken ? html`, <span class="bad">${cell.broken} cannot be had now</span>` : nothing}</li>`)}
+            </ul>`
+        : nothing
+    }
   </section>`;
 }
 
@@ -68,8 +120,13 @@ function card(queue, most, list) {
 function useBar(queue, most) {
   const wide = (value) => (value / most) * 100;
   const own = Math.min(queue.gpus_used, queue.quota ?? queue.gpus_used);
-  return html`<svg class="use-bar" viewBox="0 0 100 6" preserveAspectRatio="none" role="img"
-    aria-label=${`${amount(queue.gpus_used)} GPUs held${queue.quota === null ? "" : ` of ${amount(queue.quota)} promised`}`}>
+  return html`<svg
+    class="use-bar"
+    viewBox="0 0 100 6"
+    preserveAspectRatio="none"
+    role="img"
+    aria-label=${`${amount(queue.gpus_used)} GPUs held${queue.quota === null ? "" : ` of ${amount(queue.quota)} promised`}`}
+  >
     <rect class="use-back" width="100" height="6"></rect>
     <rect class="use-own" width=${wide(own)} height="6"></rect>
     <rect class="use-borrowed" x=${wide(own)} width=${wide(Math.max(0, queue.gpus_used - own))} height="6"></rect>
@@ -77,7 +134,12 @@ function useBar(queue, most) {
 }
 
 async function drop(queue, list) {
-  const yes = await ask({ title: `Delete the queue ${plain(queue.id)}`, action: "Delete", danger: true, body: html`<p>Its promise goes. Jobs in it have to be over first.</p>` });
+  const yes = await ask({
+    title: `Delete the queue ${plain(queue.id)}`,
+    action: "Delete",
+    danger: true,
+    body: html`<p>Its promise goes. Jobs in it have to be over first.</p>`,
+  });
   if (!yes) return;
   try {
     await remove(`/queues/${part(queue.id)}`);
@@ -107,11 +169,21 @@ async function edit(queue, list) {
       <h2>${queue ? html`Edit ${plain(queue.id)}` : "Make a queue"}</h2>
       ${queue ? nothing : html`<label class="field">Name <input name="id" required autocomplete="off" /></label>`}
       ${FIELDS.map(
-        ([name, label, hint]) => html`<label class="field">${label}
-          <input name=${name} autocomplete="off" .value=${fieldText(queue, name)} /><span class="hint">${hint}</span></label>`,
+        ([name, label, hint]) =>
+          html`<label class="field"
+            >${label} <input name=${name} autocomplete="off" .value=${fieldText(queue, name)} /><span class="hint"
+              >${hint}</span
+            ></label
+          >`,
       )}
-      <label class="check"><input type="checkbox" name="overflows" .checked=${queue?.overflows ?? true} /> Its jobs may also run beyond the promised places</label>
-      <div class="dialog-buttons"><button type="button" @click=${() => close(null)}>Back</button><button type="submit" class="primary">Save</button></div>
+      <label class="check"
+        ><input type="checkbox" name="overflows" .checked=${queue?.overflows ?? true} /> Its jobs may also run beyond
+        the promised places</label
+      >
+      <div class="dialog-buttons">
+        <button type="button" @click=${() => close(null)}>Back</button
+        ><button type="submit" class="primary">Save</button>
+      </div>
     </form>`;
   });
   if (!found) return;
@@ -132,7 +204,11 @@ function fieldText(queue, name) {
 
 function bodyOf(found) {
   const milli = (text) => (text.trim() === "" ? null : Math.round(Number(text) * 1000));
-  const names = (text) => text.split(",").map((name) => name.trim()).filter(Boolean);
+  const names = (text) =>
+    text
+      .split(",")
+      .map((name) => name.trim())
+      .filter(Boolean);
   return {
     quota_milli: milli(found.quota),
     limit_milli: milli(found.limit),

@@ -5,7 +5,14 @@ export const FIELDS = [
   { name: "name", label: "Name", hint: "my-job" },
   { name: "run", alias: "command", label: "Script", many: true, wide: true, read: script, write: writeScript },
   { name: "workers", label: "Workers", hint: "1, or a range: 1..4", read: workers },
-  { name: "gpus", alias: "resources", label: "GPUs of each worker", hint: "1, 0.5, A100:2", read: gpus, write: writeGpus },
+  {
+    name: "gpus",
+    alias: "resources",
+    label: "GPUs of each worker",
+    hint: "1, 0.5, A100:2",
+    read: gpus,
+    write: writeGpus,
+  },
   { name: "queue", label: "Queue", hint: "default" },
   { name: "priority", label: "Priority", hint: "0", number: true },
   { name: "workdir", label: "Folder", hint: "a path of the server's machine" },
@@ -58,7 +65,10 @@ function writeGpus(job, text) {
   const resources = { ...job.resources };
   delete resources.gpu;
   delete resources.any_of;
-  const kinds = text.split(",").map((kind) => kind.trim()).filter(Boolean);
+  const kinds = text
+    .split(",")
+    .map((kind) => kind.trim())
+    .filter(Boolean);
   if (kinds.length > 1) resources.any_of = kinds;
   else if (kinds.length) resources.gpu = /^[\d.]+$/.test(kinds[0]) ? Number(kinds[0]) : kinds[0];
   if (Object.keys(resources).length) job.resources = resources;
@@ -72,7 +82,10 @@ function labels(job) {
 }
 
 function writeLabels(job, text) {
-  const pairs = text.split(",").map((pair) => pair.trim()).filter(Boolean);
+  const pairs = text
+    .split(",")
+    .map((pair) => pair.trim())
+    .filter(Boolean);
   const found = pairs.map((pair) => {
     const at = pair.indexOf("=");
     return at < 0 ? [pair, ""] : [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];

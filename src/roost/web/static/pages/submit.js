@@ -35,7 +35,11 @@ export function open() {
   draft.begin();
   return {
     title: () => "Submit",
-    view: () => (draft.text === null ? html`<h1>Submit</h1>${draft.problem ? banner(draft.problem) : skeleton(10)}` : page(draft)),
+    view: () =>
+      draft.text === null
+        ? html`<h1>Submit</h1>
+            ${draft.problem ? banner(draft.problem) : skeleton(10)}`
+        : page(draft),
     close() {
       stop();
       draft.close();
@@ -100,7 +104,7 @@ class Draft {
       const told = await post("/specs:render", { job: this.job });
       if (turn !== this.#turn) return;
       if (told.text) this.text = told.text;
-      this.#read(told.errors ?? []);
+      this.faults = told.errors ?? [];
       await this.#parse();
     } catch (error) {
       this.problem = error;
@@ -114,7 +118,7 @@ class Draft {
       const told = await post("/specs:parse", { text: this.text, name: "job.yaml" });
       if (turn !== this.#turn) return;
       this.problem = null;
-      this.#read(told.errors);
+      this.faults = told.errors;
       this.notes = told.notes ?? [];
       this.comments = Boolean(told.comments);
       this.parsed = told.ok;
@@ -127,10 +131,6 @@ class Draft {
       this.problem = error;
     }
     redraw();
-  }
-
-  #read(faults) {
-    this.faults = faults;
   }
 
   async #plan() {
@@ -170,35 +170,58 @@ class Draft {
   }
 }
 
-const banner = (error) => html`<div class="banner banner-bad" role="alert">${icon("warning")}<div><strong>${plain(error.message)}</strong><div class="hint">${plain(error.hint ?? "")}</div></div></div>`;
+const banner = (error) =>
+  html`<div class="banner banner-bad" role="alert">
+    ${icon("warning")}
+    <div>
+      <strong>${plain(error.message)}</strong>
+      <div class="hint">${plain(error.hint ?? "")}</div>
+    </div>
+  </div>`;
 
 function page(draft) {
   const from = place.query.get("from");
   const ready = !draft.faults.length && !draft.problem && !draft.busy;
-  return html`<div class="page-head"><h1>Submit</h1>
-      <div class="buttons"><a class="button" href="/templates">From a template</a>
+  return html`<div class="page-head">
+      <h1>Submit</h1>
+      <div class="buttons">
+        <a class="button" href="/templates">From a template</a>
         <button type="button" @click=${() => keepAsTemplate(draft.text)}>Keep as a template</button>
-    ${sameAs({
-      cli: "roost submit job.yaml",
-      api: `curl ${location.origin}/api/v1/jobs -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '${JSON.stringify({ job: draft.job })}'`,
-    })}</div></div>
+        ${sameAs({
+          cli: "roost submit job.yaml",
+          api: `curl ${location.origin}/api/v1/jobs -H "Authorization: Bearer $TOKEN" -H "Content-Type: application/json" -d '${JSON.stringify({ job: draft.job })}'`,
+        })}
+      </div>
+    </div>
     ${from ? html`<p class="hint">A copy of the job file of <a href="/jobs/${encodeURIComponent(from)}">${plain(from)}</a>.</p>` : nothing}
     ${draft.problem ? banner(draft.problem) : nothing}
     <div class="submit">
-      <section class="card" aria-labelledby="form-h"><h2 id="form-h">Form</h2>${form(draft)}</section>
-      <section class="card" aria-labelledby="file-h"><h2 id="file-h">Job file</h2>${editor(draft)}${faultsView(draft)}
-        ${draft.notes.map((note) => html`<p class="note">${plain(note)}</p>`)}
-        ${draft.comments ? html`<p class="hint">The file has comments. A change in the form writes it anew, without them.</p>` : nothing}</section>
-      <section class="card plan" aria-labelledby="plan-h"><h2 id="plan-h">What would become of it</h2>
+      <section class="card" aria-labelledby="form-h">
+        <h2 id="form-h">Form</h2>
+        ${form(draft)}
+      </section>
+      <section class="card" aria-labelledby="file-h">
+        <h2 id="file-h">Job file</h2>
+        ${editor(draft)}${faultsView(draft)} ${draft.notes.map((note) => html`<p class="note">${plain(note)}</p>`)}
+        ${draft.comments ? html`<p class="hint">The file has comments. A change in the form writes it anew, without them.</p>` : nothing}
+      </section>
+      <section class="card plan" aria-labelledby="plan-h">
+        <h2 id="plan-h">What would become of it</h2>
         <div aria-live="polite">${planView(draft)}</div>
-        <button type="button" class="primary" ?disabled=${!ready} @click=${() => draft.submit()}>${draft.busy ? "Submitting" : "Submit"}</button>
+        <button type="button" class="primary" ?disabled=${!ready} @click=${() => draft.submit()}>
+          ${draft.busy ? "Submitting" : "Submit"}
+        </button>
       </section>
     </div>`;
 }
 
 /** The job file under a name, for the whole team. */
 async function keepAsTemplate(text) {
-  const name = await ask({ title: "Keep as a template", action: "Keep it", field: { label: "Name", hint: "Lower-case letters, digits and dashes; all users can read it" } });
+  const name = await ask({
+    title: "Keep as a template",
+    action: "Keep it",
+    field: { label: "Name", hint: "Lower-case letters, digits and dashes; all users can read it" },
+  });
   if (!name) return;
   try {
     await put(`/templates/${part(name.trim())}`, { text });
@@ -217,18 +240,38 @@ function form(draft) {
       const told = fault ? `fault-${field.name}` : nothing;
       const change = (event) => draft.change(field, event.target.value);
       const value = readField(draft.job, field);
-      return html`<label class="field ${field.wide ? "wide" : ""}">${field.label}
-        ${field.many
-          ? html`<textarea rows="3" spellcheck="false" .value=${value} aria-invalid=${Boolean(fault)} aria-describedby=${told} @change=${change}></textarea>`
-          : html`<input .value=${value} placeholder=${field.hint} list=${field.name === "queue" ? "queues" : nothing} aria-invalid=${Boolean(fault)} aria-describedby=${told}
-              autocomplete="off" @change=${change} />`}
+      return html`<label class="field ${field.wide ? "wide" : ""}"
+        >${field.label}
+        ${
+          field.many
+            ? html`<textarea
+                rows="3"
+                spellcheck="false"
+                .value=${value}
+                aria-invalid=${Boolean(fault)}
+                aria-describedby=${told}
+                @change=${change}
+              ></textarea>`
+            : html`<input
+                .value=${value}
+                placeholder=${field.hint}
+                list=${field.name === "queue" ? "queues" : nothing}
+                aria-invalid=${Boolean(fault)}
+                aria-describedby=${told}
+                autocomplete="off"
+                @change=${change}
+              />`
+        }
         ${fault ? html`<span class="bad" id="fault-${field.name}">${plain(fault)}</span>` : nothing}
       </label>`;
     })}
     <datalist id="queues">${queues.map((name) => html`<option value=${name}></option>`)}</datalist>
     ${(draft.job.secrets ?? []).map(
-      (name) => html`<label class="field">Secret ${plain(name)}
-        <input type="password" autocomplete="off" @change=${(event) => (draft.secrets[name] = event.target.value)} /></label>`,
+      (name) =>
+        html`<label class="field"
+          >Secret ${plain(name)}
+          <input type="password" autocomplete="off" @change=${(event) => (draft.secrets[name] = event.target.value)}
+        /></label>`,
     )}
   </div>`;
 }
@@ -238,21 +281,42 @@ function editor(draft) {
   const bad = new Set(draft.faults.map((fault) => fault.line));
   const scroll = (event) => (event.target.previousElementSibling.scrollTop = event.target.scrollTop);
   return html`<div class="editor">
-    <div class="gutter" aria-hidden="true">${lines.map((_, index) => html`<div class=${bad.has(index + 1) ? "gutter-bad" : ""}>${index + 1}</div>`)}</div>
-    <textarea id="file" spellcheck="false" wrap="off" autocapitalize="off" aria-label="Job file as YAML" aria-describedby="file-faults" rows=${Math.max(14, Math.min(30, lines.length + 1))}
-      .value=${draft.text} @input=${(event) => draft.type(event.target.value)} @scroll=${scroll}></textarea>
+    <div class="gutter" aria-hidden="true">
+      ${lines.map((_, index) => html`<div class=${bad.has(index + 1) ? "gutter-bad" : ""}>${index + 1}</div>`)}
+    </div>
+    <textarea
+      id="file"
+      spellcheck="false"
+      wrap="off"
+      autocapitalize="off"
+      aria-label="Job file as YAML"
+      aria-describedby="file-faults"
+      rows=${Math.max(14, Math.min(30, lines.length + 1))}
+      .value=${draft.text}
+      @input=${(event) => draft.type(event.target.value)}
+      @scroll=${scroll}
+    ></textarea>
   </div>`;
 }
 
 function faultsView(draft) {
-  return html`<ul id="file-faults" class="faults" role="status">${draft.faults.map(
-    (fault) => html`<li>${fault.line ? html`<button type="button" class="plain" @click=${() => toLine(fault.line)}>line ${fault.line}</button>` : nothing} ${plain(fault.message)}</li>`,
-  )}</ul>`;
+  return html`<ul id="file-faults" class="faults" role="status">
+    ${draft.faults.map(
+      (fault) =>
+        html`<li>
+          ${fault.line ? html`<button type="button" class="plain" @click=${() => toLine(fault.line)}>line ${fault.line}</button>` : nothing}
+          ${plain(fault.message)}
+        </li>`,
+    )}
+  </ul>`;
 }
 
 function toLine(number) {
   const area = /** @type {HTMLTextAreaElement} */ (document.getElementById("file"));
-  const before = area.value.split("\n").slice(0, number - 1).join("\n");
+  const before = area.value
+    .split("\n")
+    .slice(0, number - 1)
+    .join("\n");
   const start = before.length + (number > 1 ? 1 : 0);
   const end = area.value.indexOf("\n", start);
   area.focus();
@@ -273,5 +337,14 @@ function planView(draft) {
     ${planned.starts_at && !planned.fits ? html`<p>It would start ${since(planned.starts_at)} (about ${clock(planned.starts_at)}).</p>` : nothing}
     ${planned.placement.length ? html`<p>On ${placementText(planned.placement)}</p>` : nothing}
     ${[...(planned.notes ?? [])].map((note) => html`<p class="note">${plain(note)}</p>`)}
-    ${planned.assumptions.length ? html`<details><summary>What this assumes</summary><ul>${planned.assumptions.map((one) => html`<li>${plain(one)}</li>`)}</ul></details>` : nothing}`;
+    ${
+      planned.assumptions.length
+        ? html`<details>
+            <summary>What this assumes</summary>
+            <ul>
+              ${planned.assumptions.map((one) => html`<li>${plain(one)}</li>`)}
+            </ul>
+          </details>`
+        : nothing
+    }`;
 }

@@ -87,11 +87,25 @@ class RoostChart extends HTMLElement {
     const [times, ...values] = columns(this.#plot);
     const step = Math.ceil(times.length / ROWS) || 1;
     const rows = times.map((_, index) => index).filter((index) => index % step === 0);
-    return html`<div class="scroll chart-table" tabindex="0" role="region" aria-label=${plain(this.#plot.label)}><table>
-      <thead><tr><th scope="col">Time</th>${this.#plot.series.map((one) => html`<th scope="col" class="number">${plain(one.name)}</th>`)}</tr></thead>
-      <tbody>${rows.map(
-        (row) => html`<tr><th scope="row">${this.#plot.along ? duration(times[row]) : absolute(times[row])}</th>${values.map((column) => html`<td class="number">${this.#write(column[row])}</td>`)}</tr>`,
-      )}</tbody></table></div>`;
+    return html`<div class="scroll chart-table" tabindex="0" role="region" aria-label=${plain(this.#plot.label)}>
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Time</th>
+            ${this.#plot.series.map((one) => html`<th scope="col" class="number">${plain(one.name)}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map(
+            (row) =>
+              html`<tr>
+                <th scope="row">${this.#plot.along ? duration(times[row]) : absolute(times[row])}</th>
+                ${values.map((column) => html`<td class="number">${this.#write(column[row])}</td>`)}
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>`;
   }
 
   #draw() {
@@ -100,7 +114,11 @@ class RoostChart extends HTMLElement {
     this.#chart?.destroy();
     this.#width = Math.max(220, Math.floor(this.clientWidth));
     const colour = (name) => colourOf(this, name);
-    const axis = { stroke: colour("--chart-text"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false } };
+    const axis = {
+      stroke: colour("--chart-text"),
+      grid: { stroke: colour("--grid"), width: 1 },
+      ticks: { show: false },
+    };
     const { series, stepped, along } = this.#plot;
     this.#chart = new uPlot(
       {
@@ -113,11 +131,23 @@ class RoostChart extends HTMLElement {
           y: { range: (_, low, high) => bounds(low, high, this.#plot) },
         },
         axes: [
-          { ...axis, space: 70, values: (_, ticks) => (along ? ticks.map((tick) => (tick === null ? "" : duration(tick))) : times(ticks)) },
-          { ...axis, size: 56, incrs: stepped && !this.#plot.unit ? WHOLE : undefined, values: (_, ticks) => ticks.map((tick) => this.#write(tick)) },
+          {
+            ...axis,
+            space: 70,
+            values: (_, ticks) => (along ? ticks.map((tick) => (tick === null ? "" : duration(tick))) : times(ticks)),
+          },
+          {
+            ...axis,
+            size: 56,
+            incrs: stepped && !this.#plot.unit ? WHOLE : undefined,
+            values: (_, ticks) => ticks.map((tick) => this.#write(tick)),
+          },
         ],
         series: [
-          { label: along ?? "time", value: (_, value) => (value === null ? "–" : along ? duration(value) : absolute(value)) },
+          {
+            label: along ?? "time",
+            value: (_, value) => (value === null ? "–" : along ? duration(value) : absolute(value)),
+          },
           ...series.map((one, index) => ({
             label: plain(one.name),
             stroke: colour(`--line-${index % 8}`),

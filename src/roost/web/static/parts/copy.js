@@ -26,12 +26,15 @@ export function quoted(word) {
 }
 
 export function copyButton(text, label = "Copy") {
-  return html`<button type="button" class="plain copy" title=${label} aria-label=${label} @click=${() => copy(text)}>${icon("copy")}</button>`;
+  return html`<button type="button" class="plain copy" title=${label} aria-label=${label} @click=${() => copy(text)}>
+    ${icon("copy")}
+  </button>`;
 }
 
 /** How to do the same without this page. */
 export function sameAs({ cli, api }) {
-  const line = (text) => html`<div class="same-line"><code tabindex="0">${text}</code>${copyButton(text, `Copy: ${text}`)}</div>`;
+  const line = (text) =>
+    html`<div class="same-line"><code tabindex="0">${text}</code>${copyButton(text, `Copy: ${text}`)}</div>`;
   return html`<details class="same">
     <summary>As a command</summary>
     <div class="same-lines">${cli ? line(cli) : ""}${api ? line(api) : ""}</div>

@@ -41,12 +41,15 @@ export function ask({ title, body = nothing, action, danger = false, field }) {
     return html`<form @submit=${submit}>
       <h2>${title}</h2>
       <div class="dialog-body">${body}</div>
-      ${field
-        ? html`<label class="field">${field.label}
-            <input name="field" .value=${field.value ?? ""} autocomplete="off" />
-            ${field.hint ? html`<span class="hint">${field.hint}</span>` : nothing}
-          </label>`
-        : nothing}
+      ${
+        field
+          ? html`<label class="field"
+              >${field.label}
+              <input name="field" .value=${field.value ?? ""} autocomplete="off" />
+              ${field.hint ? html`<span class="hint">${field.hint}</span>` : nothing}
+            </label>`
+          : nothing
+      }
       <div class="dialog-buttons">
         <button type="button" @click=${() => close(null)}>Back</button>
         <button type="submit" class=${danger ? "danger" : "primary"} ?autofocus=${!field}>${action}</button>

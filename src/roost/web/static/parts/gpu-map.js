@@ -43,12 +43,18 @@ export const gpuFailed = (device) => !device.healthy;
 /** All tiles; arrow keys move between them. */
 export function gpuMap(nodes, look) {
   return html`${patterns()}
-    <ul class="map ${look.one ? "map-one" : ""}" aria-label="Nodes" @keydown=${walk} @pointerover=${(event) => look.hover?.(event.target.dataset?.job ?? "")}
-      @pointerleave=${() => look.hover?.("")}>
+    <ul
+      class="map ${look.one ? "map-one" : ""}"
+      aria-label="Nodes"
+      @keydown=${walk}
+      @pointerover=${(event) => look.hover?.(event.target.dataset?.job ?? "")}
+      @pointerleave=${() => look.hover?.("")}
+    >
       ${repeat(
         nodes,
         (node) => node.id,
-        (node, index) => html`<li>${guard([signature(node, look), index === 0], () => tile(node, look, index === 0))}</li>`,
+        (node, index) =>
+          html`<li>${guard([signature(node, look), index === 0], () => tile(node, look, index === 0))}</li>`,
       )}
     </ul>`;
 }
@@ -66,7 +72,12 @@ function signature(node, look) {
 function tile(node, look, first) {
   const rows = Math.max(1, Math.ceil(node.devices.length / PER_ROW));
   const wide = Math.min(PER_ROW, Math.max(1, node.devices.length)) * (CELL + GAP);
-  return html`<a class="tile-node node-is-${node.state}" href="/nodes/${encodeURIComponent(node.id)}" tabindex=${first ? 0 : -1} aria-label=${inWords(node)}>
+  return html`<a
+    class="tile-node node-is-${node.state}"
+    href="/nodes/${encodeURIComponent(node.id)}"
+    tabindex=${first ? 0 : -1}
+    aria-label=${inWords(node)}
+  >
     <span class="tile-name">${plain(node.id)}</span>
     <svg width=${wide} height=${rows * (CELL + GAP)} aria-hidden="true">
       ${node.devices.map((device, index) => cell(node, device, index, look))}
@@ -103,9 +114,14 @@ function cell(node, device, index, look) {
 
 /** Hatches say "out of service" without a colour. */
 function patterns() {
-  return html`<svg class="hidden" aria-hidden="true"><defs>
-    <pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch-gap" d="M2 0v5" /><path class="hatch-line" d="M0 0v5" /></pattern>
-  </defs></svg>`;
+  return html`<svg class="hidden" aria-hidden="true">
+    <defs>
+      <pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <path class="hatch-gap" d="M2 0v5" />
+        <path class="hatch-line" d="M0 0v5" />
+      </pattern>
+    </defs>
+  </svg>`;
 }
 
 function walk(event) {
@@ -113,7 +129,14 @@ function walk(event) {
   const at = tiles.indexOf(document.activeElement);
   if (at < 0) return;
   const columns = tiles.filter((one) => one.offsetTop === tiles[0].offsetTop).length || 1;
-  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -at, End: tiles.length - 1 - at }[event.key];
+  const step = {
+    ArrowLeft: -1,
+    ArrowRight: 1,
+    ArrowUp: -columns,
+    ArrowDown: columns,
+    Home: -at,
+    End: tiles.length - 1 - at,
+  }[event.key];
   const next = step === undefined ? null : tiles[at + step];
   if (!next) return;
   event.preventDefault();
@@ -125,14 +148,33 @@ export function legend(look) {
   const keys = {
     queue: look.queues.slice(0, 8).map((name, index) => [`c-q${index}`, name]),
     state: ["starting", "running", "suspended", "resizing"].map((state) => [`c-${state}`, state]),
-    use: [["c-u0", "under 5 %"], ["c-u1", "under 25 %"], ["c-u2", "under 50 %"], ["c-u3", "under 75 %"], ["c-u4", "75 % or more"], ["c-unknown", "not reported"]],
+    use: [
+      ["c-u0", "under 5 %"],
+      ["c-u1", "under 25 %"],
+      ["c-u2", "under 50 %"],
+      ["c-u3", "under 75 %"],
+      ["c-u4", "75 % or more"],
+      ["c-unknown", "not reported"],
+    ],
     health: [["c-held", "in use"]],
   }[look.mode];
   const each = [...keys, ["c-free", "free"]];
   const swatch = (kind) => svg`<rect class="part cell ${kind}" x="1" y="1" width="12" height="12"></rect>`;
   return html`<ul class="legend" aria-label="Colours">
     ${each.map(([kind, word]) => html`<li><svg width="14" height="14" aria-hidden="true">${swatch(kind)}</svg>${plain(word)}</li>`)}
-    <li><svg width="14" height="14" aria-hidden="true"><rect class="cell c-free" x="1" y="1" width="12" height="12"></rect><rect width="14" height="14" fill="url(#hatch)"></rect></svg>out of service</li>
-    <li><svg width="14" height="14" aria-hidden="true"><g class="c-failed-gpu"><rect width="14" height="14"></rect><path d="m3 3 8 8m0-8-8 8"></path></g></svg>failed</li>
+    <li>
+      <svg width="14" height="14" aria-hidden="true">
+        <rect class="cell c-free" x="1" y="1" width="12" height="12"></rect>
+        <rect width="14" height="14" fill="url(#hatch)"></rect></svg
+      >out of service
+    </li>
+    <li>
+      <svg width="14" height="14" aria-hidden="true">
+        <g class="c-failed-gpu">
+          <rect width="14" height="14"></rect>
+          <path d="m3 3 8 8m0-8-8 8"></path>
+        </g></svg
+      >failed
+    </li>
   </ul>`;
 }

@@ -28,5 +28,9 @@ export function icon(name) {
 
 /** The bird on its perch. */
 export const bird = html`<svg class="bird" viewBox="0 0 24 24" aria-hidden="true">
-  <path class="bird-body" d="M3 9.5 9.2 8l3.3-4.2c.5-.7 1.5-.8 2.1-.3l1.5 1.2 3.4.3-2.6 1.8c.6 4.2-2 7.7-6.3 8.2H8.9C6 15 3.8 12.9 3 9.5Z"/>
-  <path class="bird-perch" d="M2 18.5h20"/></svg>`;
+  <path
+    class="bird-body"
+    d="M3 9.5 9.2 8l3.3-4.2c.5-.7 1.5-.8 2.1-.3l1.5 1.2 3.4.3-2.6 1.8c.6 4.2-2 7.7-6.3 8.2H8.9C6 15 3.8 12.9 3 9.5Z"
+  />
+  <path class="bird-perch" d="M2 18.5h20" />
+</svg>`;

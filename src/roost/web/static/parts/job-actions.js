@@ -55,7 +55,9 @@ export async function actOn(action, jobs) {
     action: word,
     danger,
     body: html`<p>${warns}</p>
-      <ul class="names" tabindex="0" aria-label="Jobs">${meant.map((job) => html`<li>${plain(job.id)} <span class="muted">${plain(job.user)}, ${job.state}</span></li>`)}</ul>
+      <ul class="names" tabindex="0" aria-label="Jobs">
+        ${meant.map((job) => html`<li>${plain(job.id)} <span class="muted">${plain(job.user)}, ${job.state}</span></li>`)}
+      </ul>
       ${left ? html`<p class="hint">${plural(left, "other chosen job")} cannot do that now, and stays as it is.</p>` : nothing}
       ${sameAs(linesOf(action, ids))}`,
   });

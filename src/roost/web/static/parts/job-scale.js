@@ -11,8 +11,14 @@ export async function scaleJob(job, resource) {
   const text = await ask({
     title: `Scale ${plain(job.id)}`,
     action: "Scale",
-    field: { label: "Workers", value: min === max ? String(max) : `${min}..${max}`, hint: "A number, or a range such as 1..8" },
-    body: html`<p>${job.elastic || job.resizable ? "The policy chooses a size within the range." : "It restarts from its last checkpoint with the new size."}</p>
+    field: {
+      label: "Workers",
+      value: min === max ? String(max) : `${min}..${max}`,
+      hint: "A number, or a range such as 1..8",
+    },
+    body: html`<p>
+        ${job.elastic || job.resizable ? "The policy chooses a size within the range." : "It restarts from its last checkpoint with the new size."}
+      </p>
       <p class="hint">As a command: <code>roost scale ${plain(job.id)} 1..8</code></p>`,
   });
   if (text === null) return;

@@ -61,26 +61,49 @@ function progressText(job) {
 export function jobTable(jobs, { columns, sort = "", choose, picked, pick }) {
   const ids = jobs.map((job) => job.id);
   const all = picked && ids.length > 0 && ids.every((id) => picked.has(id));
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs"><table class="jobs">
-    <thead><tr>
-      ${picked
-        ? html`<th scope="col" class="pick"><input type="checkbox" aria-label="Choose all on this page" .checked=${all} @change=${(event) => pick(ids, event.target.checked)} /></th>`
-        : nothing}
-      ${columns.map((column) => head(column, sort, choose))}
-    </tr></thead>
-    <tbody>
-      ${repeat(
-        jobs,
-        (job) => job.id,
-        (job) => html`<tr class=${picked?.has(job.id) ? "picked" : ""}>
-          ${picked
-            ? html`<td class="pick"><input type="checkbox" aria-label=${`Choose ${plain(job.id)}`} .checked=${picked.has(job.id)} @change=${(event) => pick([job.id], event.target.checked)} /></td>`
-            : nothing}
-          ${columns.map((column) => html`<td class="${COLUMNS[column][2]} col-${column}">${COLUMNS[column][3](job)}</td>`)}
-        </tr>`,
-      )}
-    </tbody>
-  </table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs">
+    <table class="jobs">
+      <thead>
+        <tr>
+          ${
+            picked
+              ? html`<th scope="col" class="pick">
+                  <input
+                    type="checkbox"
+                    aria-label="Choose all on this page"
+                    .checked=${all}
+                    @change=${(event) => pick(ids, event.target.checked)}
+                  />
+                </th>`
+              : nothing
+          }
+          ${columns.map((column) => head(column, sort, choose))}
+        </tr>
+      </thead>
+      <tbody>
+        ${repeat(
+          jobs,
+          (job) => job.id,
+          (job) =>
+            html`<tr class=${picked?.has(job.id) ? "picked" : ""}>
+              ${
+                picked
+                  ? html`<td class="pick">
+                      <input
+                        type="checkbox"
+                        aria-label=${`Choose ${plain(job.id)}`}
+                        .checked=${picked.has(job.id)}
+                        @change=${(event) => pick([job.id], event.target.checked)}
+                      />
+                    </td>`
+                  : nothing
+              }
+              ${columns.map((column) => html`<td class="${COLUMNS[column][2]} col-${column}">${COLUMNS[column][3](job)}</td>`)}
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 function head(column, sort, choose) {

@@ -33,8 +33,18 @@ class LogView extends HTMLElement {
   }
 
   connectedCallback() {
-    render(html`<div class="log-lines" tabindex="0" role="log" aria-live="off" aria-label="Log" @scroll=${() => this.#scrolled()}></div>
-      <div class="log-foot"></div>`, this);
+    render(
+      html`<div
+          class="log-lines"
+          tabindex="0"
+          role="log"
+          aria-live="off"
+          aria-label="Log"
+          @scroll=${() => this.#scrolled()}
+        ></div>
+        <div class="log-foot"></div>`,
+      this,
+    );
     this.#lines = this.querySelector(".log-lines");
     if (this.#log) this.#open();
   }
@@ -65,7 +75,9 @@ class LogView extends HTMLElement {
   }
 
   async #size() {
-    const answer = await fetched("GET", `${this.#log.path}/logs`, { query: { ...this.#log.query, offset: 0, limit: 1 } });
+    const answer = await fetched("GET", `${this.#log.path}/logs`, {
+      query: { ...this.#log.query, offset: 0, limit: 1 },
+    });
     return Number(answer.headers.get("X-Log-Size") ?? 0);
   }
 
@@ -125,7 +137,9 @@ class LogView extends HTMLElement {
 
   #listen() {
     const { path, query } = this.#log;
-    const source = (this.#source = new EventSource(address(`/api/v1${path}/logs/stream`, { ...query, offset: this.#last })));
+    const source = (this.#source = new EventSource(
+      address(`/api/v1${path}/logs/stream`, { ...query, offset: this.#last }),
+    ));
     source.onmessage = (event) => {
       this.#waiting.push(JSON.parse(event.data));
       this.#flush();
@@ -152,7 +166,8 @@ class LogView extends HTMLElement {
       let text = "";
       for (const piece of this.#waiting) {
         if (typeof piece === "string") text += piece;
-        else if (this.#attempt !== undefined && this.#attempt !== piece.attempt) text += `\n── attempt ${piece.attempt} ──\n`;
+        else if (this.#attempt !== undefined && this.#attempt !== piece.attempt)
+          text += `\n── attempt ${piece.attempt} ──\n`;
         if (typeof piece !== "string") this.#attempt = piece.attempt;
       }
       this.#waiting = [];
@@ -213,14 +228,22 @@ class LogView extends HTMLElement {
       else this.#open();
       this.#foot();
     };
-    render(html`
-      ${this.#first > 0
-        ? html`<button type="button" @click=${() => this.#earlier()}>Show what is before (${bytes(this.#first)})</button>`
-        : html`<span class="muted">from the beginning</span>`}
-      <span class="muted" role="status">${this.#state}</span>
-      ${this.#follows && this.#source
-        ? html`<span class="muted">following</span>`
-        : html`<button type="button" @click=${follow}>Follow the end</button>`}`, foot);
+    render(
+      html` ${
+          this.#first > 0
+            ? html`<button type="button" @click=${() => this.#earlier()}>
+                Show what is before (${bytes(this.#first)})
+              </button>`
+            : html`<span class="muted">from the beginning</span>`
+        }
+        <span class="muted" role="status">${this.#state}</span>
+        ${
+          this.#follows && this.#source
+            ? html`<span class="muted">following</span>`
+            : html`<button type="button" @click=${follow}>Follow the end</button>`
+        }`,
+      foot,
+    );
   }
 }
 
@@ -232,9 +255,11 @@ function line(text) {
   row.dataset.bytes = String(new TextEncoder().encode(text).length);
   const shown = text.replace(/\u001b\[[0-9;?]*[A-Za-z]|\u001b\][^\u0007]*(\u0007|\u001b\\)|\r$/g, "");
   const cut = shown.length > MOST_LETTERS;
-  row.textContent = (cut ? `${shown.slice(0, MOST_LETTERS)} … (${shown.length} letters)` : shown)
-    .replace(/^.*\r(?=.)/, "")
-    .replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g, "\ufffd") || "\u200b";
-  if (/\b(error|exception|traceback|fatal|killed|out of memory)\b/i.test(shown.slice(0, 500))) row.className = "line-bad";
+  row.textContent =
+    (cut ? `${shown.slice(0, MOST_LETTERS)} … (${shown.length} letters)` : shown)
+      .replace(/^.*\r(?=.)/, "")
+      .replace(/[\u0000-\u0008\u000b-\u001f\u007f\u202a-\u202e\u2066-\u2069]/g, "\ufffd") || "\u200b";
+  if (/\b(error|exception|traceback|fatal|killed|out of memory)\b/i.test(shown.slice(0, 500)))
+    row.className = "line-bad";
   return row;
 }

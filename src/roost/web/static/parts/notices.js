@@ -47,13 +47,11 @@ export function announce(text) {
 export function noticesView() {
   return html`<div class="notices" role="region" aria-label="Messages">
       ${notices.map(
-        (notice) => html`<div class="toast ${notice.bad ? "toast-bad" : ""}" role=${notice.bad ? "alert" : "status"}>
-          <div>
-            ${notice.text}
-            ${notice.hint ? html`<div class="hint">${notice.hint}</div>` : nothing}
-          </div>
-          <button type="button" class="plain" aria-label="Close this message" @click=${() => close(notice)}>×</button>
-        </div>`,
+        (notice) =>
+          html`<div class="toast ${notice.bad ? "toast-bad" : ""}" role=${notice.bad ? "alert" : "status"}>
+            <div>${notice.text} ${notice.hint ? html`<div class="hint">${notice.hint}</div>` : nothing}</div>
+            <button type="button" class="plain" aria-label="Close this message" @click=${() => close(notice)}>×</button>
+          </div>`,
       )}
     </div>
     <div class="hidden" aria-live="polite">${spoken}</div>`;

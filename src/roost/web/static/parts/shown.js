@@ -49,5 +49,8 @@ function headline(error) {
 
 /** Nothing there, and what to do about it. @param {any} title @param {any} [more] */
 export function empty(title, more = nothing) {
-  return html`<div class="empty"><p class="empty-title">${title}</p>${more}</div>`;
+  return html`<div class="empty">
+    <p class="empty-title">${title}</p>
+    ${more}
+  </div>`;
 }

@@ -16,7 +16,12 @@ export function spansView({ spans, marks, now }) {
   const x = (time) => ((time - from) / (to - from)) * WIDTH;
   const most = Math.max(1, ...spans.map((span) => span.workers || 0));
   return html`<figure class="spans">
-    <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label="Timeline of what the job held; the table below has the same">
+    <svg
+      viewBox="0 0 ${WIDTH} ${HEIGHT}"
+      preserveAspectRatio="none"
+      role="img"
+      aria-label="Timeline of what the job held; the table below has the same"
+    >
       ${spans.map((span) => {
         const width = Math.max(1.5, x(span.end ?? now) - x(span.begin));
         const tall = span.workers ? Math.max(10, (span.workers / most) * 56) : 4;
@@ -26,7 +31,9 @@ export function spansView({ spans, marks, now }) {
       <line class="span-axis" x1="0" x2=${WIDTH} y1=${BASE} y2=${BASE} />
       ${(marks ?? []).map((mark) => svg`<path class="span-mark" d="M${x(mark.time)} ${BASE + 4}l5 10h-10z"><title>${plain(mark.text)}</title></path>`)}
     </svg>
-    <figcaption><span>${clock(from)}</span><span>height: workers, ${most} at most</span><span>${clock(to)}</span></figcaption>
+    <figcaption>
+      <span>${clock(from)}</span><span>height: workers, ${most} at most</span><span>${clock(to)}</span>
+    </figcaption>
   </figure>`;
 }
 
@@ -36,14 +43,37 @@ function words(span, now) {
 }
 
 export function spanTable({ spans, now }) {
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Timeline as a table"><table>
-    <thead><tr><th scope="col">Attempt</th><th scope="col">What</th><th scope="col">From</th><th scope="col" class="number">For</th>
-      <th scope="col" class="number">Workers</th><th scope="col" class="number">GPUs</th><th scope="col">Where</th><th scope="col">Why</th></tr></thead>
-    <tbody>${spans.toReversed().map(
-      (span) => html`<tr><td>${span.attempt || "–"}</td><td>${span.kind}</td><td>${since(span.begin)}</td>
-        <td class="number">${duration((span.end ?? now) - span.begin)}</td><td class="number">${span.workers || "–"}</td>
-        <td class="number">${amount(span.gpus)}</td><td>${placementText(span.placement)}</td><td>${plain(span.text)}</td></tr>`,
-    )}</tbody></table></div>`;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Timeline as a table">
+    <table>
+      <thead>
+        <tr>
+          <th scope="col">Attempt</th>
+          <th scope="col">What</th>
+          <th scope="col">From</th>
+          <th scope="col" class="number">For</th>
+          <th scope="col" class="number">Workers</th>
+          <th scope="col" class="number">GPUs</th>
+          <th scope="col">Where</th>
+          <th scope="col">Why</th>
+        </tr>
+      </thead>
+      <tbody>
+        ${spans.toReversed().map(
+          (span) =>
+            html`<tr>
+              <td>${span.attempt || "–"}</td>
+              <td>${span.kind}</td>
+              <td>${since(span.begin)}</td>
+              <td class="number">${duration((span.end ?? now) - span.begin)}</td>
+              <td class="number">${span.workers || "–"}</td>
+              <td class="number">${amount(span.gpus)}</td>
+              <td>${placementText(span.placement)}</td>
+              <td>${plain(span.text)}</td>
+            </tr>`,
+        )}
+      </tbody>
+    </table>
+  </div>`;
 }
 
 export function placementText(placement) {

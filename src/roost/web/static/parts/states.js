@@ -5,16 +5,7 @@ import { icon } from "./icons.js";
 import { plain } from "./format.js";
 
 /** All states, in the order in which jobs meet them. */
-export const STATES = [
-  "queued",
-  "starting",
-  "running",
-  "suspended",
-  "resizing",
-  "succeeded",
-  "failed",
-  "cancelled",
-];
+export const STATES = ["queued", "starting", "running", "suspended", "resizing", "succeeded", "failed", "cancelled"];
 export const OPEN = STATES.slice(0, 5);
 const OVER = new Set(STATES.slice(5));
 

@@ -21,7 +21,9 @@ export function pager({ offset, limit, total }, move) {
   const last = Math.min(offset + limit, total);
   return html`<nav class="pager" aria-label="Pages">
     <span role="status">${total ? `${offset + 1}–${last} of ${total.toLocaleString("en-GB")}` : "none"}</span>
-    <button type="button" ?disabled=${offset === 0} @click=${() => move(Math.max(0, offset - limit))}>Previous page</button>
+    <button type="button" ?disabled=${offset === 0} @click=${() => move(Math.max(0, offset - limit))}>
+      Previous page
+    </button>
     <button type="button" ?disabled=${last >= total} @click=${() => move(offset + limit)}>Next page</button>
   </nav>`;
 }
@@ -30,7 +32,9 @@ export function pager({ offset, limit, total }, move) {
 export function bar(value, label = "") {
   if (value === null || value === undefined) return html`<span class="muted">not reported</span>`;
   const text = `${Math.round(value * 100)} %`;
-  return html`<span class="bar-cell"><meter min="0" max="1" .value=${value} aria-label=${`${label} ${text}`}></meter>${text}</span>`;
+  return html`<span class="bar-cell"
+    ><meter min="0" max="1" .value=${value} aria-label=${`${label} ${text}`}></meter>${text}</span
+  >`;
 }
 
 /** Rows of names and values. */
@@ -38,6 +42,12 @@ export function facts(rows) {
   return html`<dl class="facts">
     ${rows
       .filter((row) => row && row[1] !== "" && row[1] !== null && row[1] !== undefined)
-      .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+      .map(
+        ([name, value]) =>
+          html`<div>
+            <dt>${name}</dt>
+            <dd>${value}</dd>
+          </div>`,
+      )}
   </dl>`;
 }

@@ -8,8 +8,18 @@ export function tabBar(tabs, current, label) {
   const first = Object.keys(tabs)[0];
   return html`<div class="tabs" role="tablist" aria-label=${label} @keydown=${move}>
     ${Object.entries(tabs).map(
-      ([name, [word]]) => html`<button type="button" role="tab" id="tab-${name}" aria-controls="tab-panel" aria-selected=${name === current}
-        tabindex=${name === current ? 0 : -1} @click=${() => setQuery({ tab: name === first ? "" : name })}>${word}</button>`,
+      ([name, [word]]) =>
+        html`<button
+          type="button"
+          role="tab"
+          id="tab-${name}"
+          aria-controls="tab-panel"
+          aria-selected=${name === current}
+          tabindex=${name === current ? 0 : -1}
+          @click=${() => setQuery({ tab: name === first ? "" : name })}
+        >
+          ${word}
+        </button>`,
     )}
   </div>`;
 }
