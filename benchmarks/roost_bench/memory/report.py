@@ -51,7 +51,7 @@ def held_error(row: Row) -> float:
     seen = context
     if row.get("used_mib"):
         seen = row["used_mib"] * MIB - row["kept_reserved"]
-    return _off(row["predicted_reserved"] + context, row["reserved"] + seen)
+    return _off(row["predicted_held"], row["reserved"] + seen)
 
 
 def table(rows: Iterable[Row]) -> str:

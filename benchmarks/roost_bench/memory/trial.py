@@ -21,6 +21,7 @@ import torch
 from roost.train.pytorch.replay.steps import Call, replay
 from roost_bench.memory.cases import Case, find
 from roost_bench.memory.probe import Probe
+from roost_bench.memory.report import CONTEXT_MIB, MIB
 from torch import nn
 
 __all__ = ["predicted", "trial"]
@@ -47,6 +48,7 @@ def predicted(case: Case) -> dict[str, Any]:
     row = {
         "predicted": found.allocated,
         "predicted_reserved": found.reserved,
+        "predicted_held": found.held,
         "kept": found.kept,
         "cpu_s": round(time.process_time() - began, 2),
     }
@@ -94,7 +96,8 @@ def _run(case: Case, folder: Path, share: int, *, look: bool) -> dict[str, Any]:
 def _fits(case: Case, model: nn.Module, rest: tuple[Any, ...], share: int) -> bool:
     """Whether it goes on when it may hold no more than was foretold."""
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(share / torch.cuda.mem_get_info()[1])
+    left = share - CONTEXT_MIB * MIB
+    torch.cuda.set_per_process_memory_fraction(left / torch.cuda.mem_get_info()[1])
     try:
         for _ in range(3):
             _step(case, model, *rest)

@@ -7,7 +7,7 @@ so that a prediction is the same on a machine without one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,38 +42,40 @@ def workspace() -> int:
     return 32 * MIB
 
 
-def scratch(operator: Any, args: Sequence[Any], made: Any) -> int:
-    """Bytes that an operator holds while it runs, beside its arguments and results.
+def scratch(operator: Any, args: Sequence[Any], made: Any) -> Iterable[int]:
+    """Bytes that an operator holds while it runs, one after the other, beside its results.
 
     The rules were read off an H200 (PyTorch 2.11, CUDA 13), operator by operator.
     """
     rule = _SCRATCH.get(operator)
-    return 0 if rule is None else int(rule(args, made))
+    return () if rule is None else [int(size) for size in rule(args, made) if size]
 
 
-def _convolution(args: Sequence[Any], made: torch.Tensor) -> float:
+def _convolution(args: Sequence[Any], made: torch.Tensor) -> Iterable[float]:
     """Copies in the order that tensor cores like, of what comes in and what goes out."""
     entry, weight, stride, groups = args[0], args[1], args[3], args[8]
     if groups > 1 or (weight.shape[1] < _ALIGNED and max(weight.shape[2:]) <= 3):  # noqa: PLR2004
-        return 0.0
+        return
     if _is_product(weight, stride) and _places(made) > _FEW_PLACES:
-        return 0.0
-    both = entry.nbytes + made.nbytes
-    return float(both + weight.nbytes)
+        return
+    yield entry.nbytes + made.nbytes + weight.nbytes
 
 
-def _convolution_backward(args: Sequence[Any], _: Any) -> float:
-    """The same, and sums of the weights' gradients in parts."""
+def _convolution_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
+    """The same for what came in, then again for the weights, with sums of their parts."""
     gradient, entry, weight = args[0], args[1], args[2]
     stride, transposed, groups = args[4], args[7], args[9]
     both = gradient.nbytes + entry.nbytes
     if groups > 1:
-        return 0.0
+        return
     if transposed:
-        return 1.72 * float(both)
-    if _is_product(weight, stride) and _places(gradient) > _FEW_PLACES:
-        return 0.1 * float(both)
-    return float(both + max(min(15 * weight.nbytes, 9 * MIB), 1.92 * weight.nbytes))
+        yield 1.72 * both
+    elif _is_product(weight, stride) and _places(gradient) > _FEW_PLACES:
+        yield 0.1 * both
+    else:
+        if args[10][0]:
+            yield both + weight.nbytes
+        yield both + max(min(15 * weight.nbytes, 9 * MIB), 1.92 * weight.nbytes)
 
 
 def _is_product(weight: torch.Tensor, stride: Sequence[int]) -> bool:
@@ -84,32 +86,32 @@ def _places(pictures: torch.Tensor) -> int:
     return pictures.shape[2:].numel()
 
 
-def _sum(args: Sequence[Any], _: Any) -> float:
+def _sum(args: Sequence[Any], _: Any) -> Iterable[float]:
     """Sums over the first dimensions are gathered in single precision by several blocks."""
     entry, over = args[0], args[1]
     if not over or list(over) != list(range(len(over))) or len(over) == entry.dim():
-        return 0.0
-    return float(min(8 * entry.numel(), 132 * MIB))
+        return
+    yield float(min(8 * entry.numel(), 132 * MIB))
 
 
-def _flash_backward(args: Sequence[Any], _: Any) -> float:
+def _flash_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
     """The gradient of the queries is gathered in single precision."""
     batch, heads, length, width = args[1].shape
-    return float(4 * batch * heads * length * (width + 1))
+    yield float(4 * batch * heads * length * (width + 1))
 
 
-def _efficient_backward(args: Sequence[Any], _: Any) -> float:
+def _efficient_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
     """The same, in whole tiles."""
     batch, heads, length, width = args[1].shape
-    return float(4 * batch * heads * (-(-length // 128) * 128) * (width + 1))
+    yield float(4 * batch * heads * (-(-length // 128) * 128) * (width + 1))
 
 
-def _embedding_backward(args: Sequence[Any], _: Any) -> float:
+def _embedding_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
     """The gradient in order, and the words sorted."""
-    return 1.1 * float(args[0].nbytes)
+    yield 1.1 * float(args[0].nbytes)
 
 
-_SCRATCH: dict[Any, Callable[[Sequence[Any], Any], float]] = {
+_SCRATCH: dict[Any, Callable[[Sequence[Any], Any], Iterable[float]]] = {
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
     _aten.sum.dim_IntList: _sum,

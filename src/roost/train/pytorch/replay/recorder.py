@@ -122,7 +122,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if thread not in self._workspaces:
                 self._workspaces.add(thread)
                 self.books.born(workspace())
-        if size := scratch(operator, args, made):
+        for size in scratch(operator, args, made):
             self.books.died(*self.books.born(size))
 
     def _translated(self, value: Any) -> Any:
