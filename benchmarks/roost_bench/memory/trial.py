@@ -32,9 +32,13 @@ _STEPS = 6
 def trial(name: str, folder: Path, *, look: bool) -> dict[str, Any]:
     """What was foretold of a case and what it took."""
     case = find(name)
-    row: dict[str, Any] = {"name": name, "gpu": torch.cuda.is_available(), **predicted(case)}
+    row: dict[str, Any] = {"name": name, "gpu": torch.cuda.is_available()}
+    try:
+        row |= predicted(case)
+    except Exception as error:  # noqa: BLE001 - what it took is worth knowing all the same
+        row["error"] = f"cannot be foretold: {error!r}"[-600:]
     if torch.cuda.is_available():
-        row |= _run(case, folder, row["predicted_reserved"], look=look)
+        row |= _run(case, folder, row.get("predicted_held", 0), look=look)
     return row
 
 
