@@ -20,9 +20,11 @@ from roost_bench.hived.command import hived
 from roost_bench.kubernetes.command import kubernetes
 from roost_bench.live.command import live
 from roost_bench.live.deep import deep
+from roost_bench.memory.command import memory
 from roost_bench.openb.command import openb
 from roost_bench.optimus.command import blocks, optimus
 from roost_bench.portal.command import portal
+from roost_bench.rhythm.command import rhythm
 from roost_bench.seeds.command import seeds
 from roost_bench.sensitivity.command import sensitivity
 from roost_bench.sharing.command import harmony
@@ -51,10 +53,12 @@ bench.add_command(kubernetes)
 bench.add_command(blocks)
 bench.add_command(live)
 bench.add_command(deep)
+bench.add_command(memory)
 bench.add_command(openb)
 bench.add_command(optimus)
 bench.add_command(portal)
 bench.add_command(seeds)
+bench.add_command(rhythm)
 bench.add_command(sensitivity)
 bench.add_command(sia)
 bench.add_command(teams)

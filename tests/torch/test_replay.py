@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 
 import torch
+from roost import train
 from roost.train.pytorch.replay.losses import stand_in
 from roost.train.pytorch.replay.steps import Call, replay
 from torch import Tensor, nn
@@ -110,3 +111,29 @@ def test_a_loss_that_stands_in_fits_the_output(shape: tuple[int, ...], target: t
     with ExitStack() as entered:
         entered.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         assert stand_in(output, []).shape == ()
+
+
+def test_a_loop_of_its_own_is_foretold_with_its_loss_and_its_autocast() -> None:
+    model = wide()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def loss(model: nn.Module, batch: Tensor) -> Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out: Tensor = model(batch)
+        return out.float().square().mean()
+
+    found = train.predict(model, optimizer, torch.zeros(4096, 1024), loss)
+
+    assert found.kept < found.allocated <= found.reserved
+    assert found.mib > found.reserved // MIB
+    assert not torch.is_autocast_enabled("cuda")
+
+
+def test_convolutions_take_room_to_work_in() -> None:
+    model = nn.Conv2d(64, 64, 3, padding=1, bias=False)
+    call = Call((torch.zeros(8, 64, 64, 64, requires_grad=True),))
+
+    found = replay(model, torch.optim.SGD(model.parameters(), 0.1), call)
+
+    pictures = 8 * 64 * 64 * 64 * 4
+    assert found.allocated > 4.9 * pictures

@@ -44,8 +44,9 @@ def main() -> int:
                 kept.setdefault("name", row["name"])
     ordered = [rows[name] for name in names if name in rows]
     sys.stdout.write(table(ordered) + "\n")
-    for figure in figures(ordered):
-        sys.stdout.write(json.dumps(figure) + "\n")
+    lines = "".join(json.dumps(figure) + "\n" for figure in figures(ordered))
+    (folder / "figures.jsonl").write_text(lines, encoding="utf-8")
+    sys.stdout.write(lines)
     return 0
 
 

@@ -21,6 +21,7 @@ import torch
 from roost.train.pytorch.replay.steps import Call, replay
 from roost_bench.memory.cases import Case, find
 from roost_bench.memory.probe import Probe
+from roost_bench.memory.report import CONTEXT_MIB, MIB
 from torch import nn
 
 __all__ = ["predicted", "trial"]
@@ -31,9 +32,13 @@ _STEPS = 6
 def trial(name: str, folder: Path, *, look: bool) -> dict[str, Any]:
     """What was foretold of a case and what it took."""
     case = find(name)
-    row: dict[str, Any] = {"name": name, "gpu": torch.cuda.is_available(), **predicted(case)}
+    row: dict[str, Any] = {"name": name, "gpu": torch.cuda.is_available()}
+    try:
+        row |= predicted(case)
+    except Exception as error:  # noqa: BLE001 - what it took is worth knowing all the same
+        row["error"] = f"cannot be foretold: {error!r}"[-600:]
     if torch.cuda.is_available():
-        row |= _run(case, folder, row["predicted_reserved"], look=look)
+        row |= _run(case, folder, row.get("predicted_held", 0), look=look)
     return row
 
 
@@ -47,6 +52,7 @@ def predicted(case: Case) -> dict[str, Any]:
     row = {
         "predicted": found.allocated,
         "predicted_reserved": found.reserved,
+        "predicted_held": found.held,
         "kept": found.kept,
         "cpu_s": round(time.process_time() - began, 2),
     }
@@ -94,7 +100,8 @@ def _run(case: Case, folder: Path, share: int, *, look: bool) -> dict[str, Any]:
 def _fits(case: Case, model: nn.Module, rest: tuple[Any, ...], share: int) -> bool:
     """Whether it goes on when it may hold no more than was foretold."""
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(share / torch.cuda.mem_get_info()[1])
+    left = share - CONTEXT_MIB * MIB
+    torch.cuda.set_per_process_memory_fraction(left / torch.cuda.mem_get_info()[1])
     try:
         for _ in range(3):
             _step(case, model, *rest)

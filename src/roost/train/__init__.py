@@ -47,7 +47,11 @@ __all__ = [
 ]
 
 #: What needs more than the standard library is imported when it is first asked for.
-_LATER = {"elastic": "roost.train.pytorch.loop", "TooLarge": "roost.train.pytorch.memory"}
+_LATER = {
+    "elastic": "roost.train.pytorch.loop",
+    "predict": "roost.train.pytorch.replay.steps",
+    "TooLarge": "roost.train.pytorch.memory",
+}
 #: What a report may say besides how far it is.
 _MORE = (
     *("step_s", "sync_s", "batch", "local_batch", "epochs"),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint as checkpoints
 
 import torch
 from torch import nn
@@ -32,6 +33,8 @@ _HALF = (torch.float16, torch.bfloat16)
 #: Heads that are wider have no flash kernel.
 _WIDEST_HEAD = 256
 _ALIGNED = 8
+#: A convolution that looks at one place is a matrix product where there are more places than so.
+_FEW_PLACES = 196
 
 
 def workspace() -> int:
@@ -39,29 +42,82 @@ def workspace() -> int:
     return 32 * MIB
 
 
-def scratch(
-    operator: Any,
-    args: Sequence[Any],
-    named: dict[str, Any],  # noqa: ARG001 - a rule may need it
-    made: Any,  # noqa: ARG001 - as above
-) -> Iterable[int]:
-    """Bytes that an operator holds while it runs, beside its arguments and results."""
+def scratch(operator: Any, args: Sequence[Any], made: Any) -> Iterable[int]:
+    """Bytes that an operator holds while it runs, one after the other, beside its results.
+
+    The rules were read off an H200 (PyTorch 2.11, CUDA 13), operator by operator.
+    """
     rule = _SCRATCH.get(operator)
-    return () if rule is None else rule(args)
+    return () if rule is None else [int(size) for size in rule(args, made) if size]
 
 
-def _flash_backward(args: Sequence[Any]) -> Iterable[int]:
-    """The gradient of the queries is gathered in single precision, in whole tiles."""
-    query = args[1]
-    batch, heads, length, width = query.shape
-    rows = -(-length // 128) * 128
-    columns = -(-width // 32) * 32
-    yield batch * heads * rows * 4
-    yield batch * heads * rows * columns * 4
+def _convolution(args: Sequence[Any], made: torch.Tensor) -> Iterable[float]:
+    """Copies in the order that tensor cores like, of what comes in and what goes out."""
+    entry, weight, stride, groups = args[0], args[1], args[3], args[8]
+    if groups > 1 or (weight.shape[1] < _ALIGNED and max(weight.shape[2:]) <= 3):  # noqa: PLR2004
+        return
+    if _is_product(weight, stride) and _places(made) > _FEW_PLACES:
+        return
+    yield entry.nbytes + made.nbytes + weight.nbytes
 
 
-_SCRATCH: dict[Any, Callable[[Sequence[Any]], Iterable[int]]] = {
+def _convolution_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
+    """The same for what came in, then again for the weights, with sums of their parts."""
+    gradient, entry, weight = args[0], args[1], args[2]
+    stride, transposed, groups = args[4], args[7], args[9]
+    both = gradient.nbytes + entry.nbytes
+    if groups > 1:
+        return
+    if transposed:
+        yield 1.72 * both
+    elif _is_product(weight, stride) and _places(gradient) > _FEW_PLACES:
+        yield 0.1 * both
+    else:
+        if args[10][0]:
+            yield both + weight.nbytes
+        yield both + max(min(15 * weight.nbytes, 9 * MIB), 1.92 * weight.nbytes)
+
+
+def _is_product(weight: torch.Tensor, stride: Sequence[int]) -> bool:
+    return max(weight.shape[2:]) == 1 and max(stride) == 1
+
+
+def _places(pictures: torch.Tensor) -> int:
+    return pictures.shape[2:].numel()
+
+
+def _sum(args: Sequence[Any], _: Any) -> Iterable[float]:
+    """Sums over the first dimensions are gathered in single precision by several blocks."""
+    entry, over = args[0], args[1]
+    if not over or list(over) != list(range(len(over))) or len(over) == entry.dim():
+        return
+    yield float(min(8 * entry.numel(), 132 * MIB))
+
+
+def _flash_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
+    """The gradient of the queries is gathered in single precision."""
+    batch, heads, length, width = args[1].shape
+    yield float(4 * batch * heads * length * (width + 1))
+
+
+def _efficient_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
+    """The same, in whole tiles."""
+    batch, heads, length, width = args[1].shape
+    yield float(4 * batch * heads * (-(-length // 128) * 128) * (width + 1))
+
+
+def _embedding_backward(args: Sequence[Any], _: Any) -> Iterable[float]:
+    """The gradient in order, and the words sorted."""
+    yield 1.1 * float(args[0].nbytes)
+
+
+_SCRATCH: dict[Any, Callable[[Sequence[Any], Any], Iterable[float]]] = {
+    _aten.convolution.default: _convolution,
+    _aten.convolution_backward.default: _convolution_backward,
+    _aten.sum.dim_IntList: _sum,
+    _aten.embedding_dense_backward.default: _embedding_backward,
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,  # noqa: SLF001
+    _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,  # noqa: SLF001
 }
 
 
@@ -87,10 +143,15 @@ def kernels_of_a_gpu() -> Iterator[None]:
     before = {name: getattr(nn.functional, name) for name in _INSIDE}
     for name, function in _INSIDE.items():
         setattr(nn.functional, name, function)
+    # Layers that are computed again would ask a GPU for the state of its chance.
+    chance = checkpoints.get_device_states, checkpoints.set_device_states
+    checkpoints.get_device_states = lambda *_: ([], [])
+    checkpoints.set_device_states = lambda *_, **__: None
     try:
         with _Kernels():
             yield
     finally:
+        checkpoints.get_device_states, checkpoints.set_device_states = chance
         for name, function in before.items():
             setattr(nn.functional, name, function)
 

@@ -88,7 +88,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             _await_history((args, named), made)
         self.count(tree_leaves(made))
         if self._gpu:
-            self._beside(operator, args, named, made)
+            self._beside(operator, args, made)
         return made
 
     def count(self, tensors: Iterable[Any]) -> None:
@@ -116,15 +116,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         self._alive[key] = weakref.ref(storage, gone)
 
-    def _beside(self, operator: Any, args: tuple[Any, ...], named: Any, made: Any) -> None:
+    def _beside(self, operator: Any, args: tuple[Any, ...], made: Any) -> None:
         if operator in MATRIX:
             thread = "backward" if self.books.phase == "backward" else "script"
             if thread not in self._workspaces:
                 self._workspaces.add(thread)
                 self.books.born(workspace())
-        blocks = [self.books.born(size) for size in scratch(operator, args, named, made)]
-        for block, phase in reversed(blocks):
-            self.books.died(block, phase)
+        for size in scratch(operator, args, made):
+            self.books.died(*self.books.born(size))
 
     def _translated(self, value: Any) -> Any:
         return tree_map_only(torch.Tensor, self._as_fake, value)

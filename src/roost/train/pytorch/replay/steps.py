@@ -22,9 +22,14 @@ from roost.train.pytorch.replay.losses import stand_in
 from roost.train.pytorch.replay.recorder import Books, Recorder, fake_on_gpu, watched_autocast
 from torch import nn
 
-__all__ = ["Call", "Replayed", "replay"]
+__all__ = ["Call", "Replayed", "predict", "replay"]
 
 _STEPS = 2
+MIB = 1 << 20
+#: A CUDA process with its matrix and network libraries, beside what PyTorch's allocator holds.
+_CONTEXT = 760 * MIB
+#: Later steps find memory less well ordered than the first two, and reserve a little more.
+_MORE = 1.04
 
 #: Computes a loss with a model and a batch.
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -51,6 +56,25 @@ class Replayed:
     kept: int
     #: By the phase in which it came to be, when the most was allocated.
     at_peak: dict[str, int]
+
+    @property
+    def held(self) -> int:
+        """What a share of a GPU must hold: all that is reserved, the CUDA context, some more."""
+        return int(_MORE * (self.reserved + _CONTEXT))
+
+    @property
+    def mib(self) -> int:
+        """The same in MiB."""
+        return -(-self.held // MIB)
+
+
+def predict(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Any, loss: Loss) -> Replayed:
+    """Foretell the GPU memory of a training with a loop of its own; needs no GPU.
+
+    ``loss(model, batch)`` is what the loop computes before its backward pass, autocast included.
+    Raises what the model raises where it needs real numbers, such as those of ``.item()``.
+    """
+    return replay(model, optimizer, Call(batch=batch, loss=loss))
 
 
 def replay(model: nn.Module, optimizer: torch.optim.Optimizer, call: Call) -> Replayed:
