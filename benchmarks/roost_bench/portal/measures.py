@@ -179,6 +179,7 @@ async def _submissions(server: PortalServer, sizes: PortalSizes, say: Say) -> li
     for _ in range(sizes.rounds):
         alone += await asyncio.to_thread(_submit, server, sizes.submissions, decided[False])
         async with watching(server.url, cookie, sizes.many):
+            await asyncio.sleep(min(3.0, sizes.watched_s))  # until all have their snapshot
             watched += await asyncio.to_thread(_submit, server, sizes.submissions, decided[True])
     ratio = statistics.median(watched) / statistics.median(alone)
     slower = statistics.mean(decided[True]) / statistics.mean(decided[False])
