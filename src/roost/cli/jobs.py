@@ -137,8 +137,12 @@ def list_jobs(
             _print_names(client, filters)
             return
         page = client.page(**filters)
-    if not connection.printed(page.raw, output):
         filtered = _filtered(filters) or user not in ("me", "all")
+        others = 0 if page.total or filtered else client.page(limit=1).total
+    if not connection.printed(page.raw, output):
+        if others:
+            click.echo(f"no jobs of yours; with the {others:,} of others: roost list -A")
+            return
         _print(page, columns, filtered=filtered)
 
 

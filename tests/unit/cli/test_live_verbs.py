@@ -109,6 +109,12 @@ def test_an_empty_list_says_what_to_do_next() -> None:
     assert roost("list", "--user", "bob").out == "no jobs match\n"
 
 
+def test_an_empty_list_says_that_others_have_jobs(server: FakeServer) -> None:
+    server.add("train-00000", user="bob")
+    assert roost("list").out == "no jobs of yours; with the 1 of others: roost list -A\n"
+    assert roost("list", "-s", "failed").out == "no jobs match\n"
+
+
 def test_get_tells_a_failure_with_advice(server: FakeServer) -> None:
     verdict = {
         "kind": "cuda-oom",

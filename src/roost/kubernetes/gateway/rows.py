@@ -69,10 +69,13 @@ def job_row(job: Object, rev: int) -> JobRow:
     # An operator of another version may have written other keys.
     view = encode(decode(JobView, {**view, "name": name, "rev": rev}))
     spec = record.file.spec(record.user)
+    # Of a Job that kubectl made nobody is known but its namespace.
+    user = record.user or job["metadata"]["namespace"]
+    view |= {"user": view.get("user") or user}
     return JobRow(
         id=record.id,
         name=name,
-        user=record.user,
+        user=user,
         queue=spec.queue,
         state=view["state"],
         cause=view.get("cause") or "",

@@ -25,6 +25,7 @@ from roost.kubernetes.client.kinds import (
     ResourceKind,
 )
 from roost.kubernetes.gateway.reader import ClusterReader, selected
+from roost.kubernetes.gateway.rows import job_row
 from roost.kubernetes.gateway.transport import ClusterTransport, GatewayAddress
 from roost.store import open_store
 from roost.store.rows import JOB_SORTS, JobQuery, JobRow, JournalEntry
@@ -44,6 +45,13 @@ def job(name: str, made: str = "2026-01-01T00:00:00Z", **view: Any) -> Object:
         "spec": {"image": "busybox", "command": ["true"], "gpus": 1},
         "status": {"state": view.get("state"), "view": view} if view else {},
     }
+
+
+def test_a_job_that_kubectl_made_is_of_its_namespace() -> None:
+    found = job("birds-1")
+    assert (job_row(found, 1).user, job_row(found, 1).view["user"]) == ("ada", "ada")
+    found["metadata"]["annotations"] = {}
+    assert (job_row(found, 1).user, job_row(found, 1).view["user"]) == ("lab", "lab")
 
 
 class Server:
