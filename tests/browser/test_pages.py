@@ -32,6 +32,7 @@ PAGES = {
     "/submit": ".plan-state",
     "/submit?template=hello": ".plan-state",
     "/templates": ".queue-cards .card",
+    "/usage": "section[aria-label=Usage]",
     "/lab": "text=Nothing yet",
     "/alerts": "tbody tr",
     "/admin": "text=Roost works",

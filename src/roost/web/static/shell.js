@@ -17,6 +17,7 @@ const LINKS = [
   ["/queues", "Queues", "cluster:read"],
   ["/submit", "Submit", "jobs:write"],
   ["/templates", "Templates", "jobs:read"],
+  ["/usage", "Usage", "jobs:read"],
   ["/lab", "Lab", "jobs:read"],
   ["/alerts", "Alerts", "jobs:read"],
   ["/admin", "Admin", "accounts:read"],

@@ -8,6 +8,7 @@ export const PLACES = [
   ["c", "/cluster", "Cluster"],
   ["j", "/jobs", "Jobs"],
   ["q", "/queues", "Queues"],
+  ["u", "/usage", "Usage"],
   ["s", "/submit", "Submit"],
   ["l", "/lab", "Lab"],
   ["t", "/templates", "Templates"],

@@ -14,6 +14,7 @@ const ROUTES = [
   ["/submit", () => import("../pages/submit.js")],
   ["/lab", () => import("../pages/lab.js")],
   ["/lab/:lab", () => import("../pages/lab-result.js")],
+  ["/usage", () => import("../pages/usage.js")],
   ["/templates", () => import("../pages/templates.js")],
   ["/alerts", () => import("../pages/alerts.js")],
   ["/admin", () => import("../pages/admin.js")],
