@@ -22,7 +22,7 @@ from roost_bench.live.deep import deep
 from roost_bench.openb.command import openb
 from roost_bench.optimus.command import blocks, optimus
 from roost_bench.sensitivity.command import sensitivity
-from roost_bench.sharing.command import harmony
+from roost_bench.sharing.command import gandiva, harmony
 from roost_bench.sia.command import sia
 from roost_bench.teams.command import teams
 
@@ -37,6 +37,7 @@ def bench() -> None:
 
 
 bench.add_command(ablation)
+bench.add_command(gandiva)
 bench.add_command(gavel)
 bench.add_command(gpu)
 bench.add_command(guarantees)

@@ -78,6 +78,7 @@ BY_THE_CLOCK = ("allox", "gittins", "las", "tiresias", "timeslice")
 #: These remember rounds, leases or what they learnt, and a restart lets them begin anew.
 FORGETFUL = (
     "bundles",
+    "gandiva",
     "gavel",
     "harmony",
     "lookahead",

@@ -92,8 +92,11 @@ class Pairing:
 
     # -- newcomers -----------------------------------------------------------------------------
 
-    def start(self, key: KeyOf) -> None:
-        """Start jobs in an order, those that may share beside partners where no GPU is empty."""
+    def start(self, key: KeyOf, *, others: bool = True) -> None:
+        """Start jobs in an order, those that may share beside partners where no GPU is empty.
+
+        Not ``others``: only those that may share.
+        """
         plan, tired = self.plan, set[Line]()
         lines = plan.lines(key)
         entries = [(*entry, line) for line in lines for entry in islice(line.entries, _DEEP)]
@@ -103,7 +106,7 @@ class Pairing:
             if packable(job):
                 if not self._start(job) and not any(True for _ in rooms(plan, job)):
                     plan.hold(line)
-            elif not plan.place(job):
+            elif others and not plan.place(job):
                 tired.add(line)
                 plan.hold(line)
         for line in plan.waiting.open:
