@@ -30,7 +30,7 @@ def test_without_packing_jobs_that_may_share_take_turns_like_all_others() -> Non
 def test_more_jobs_than_fit_take_turns() -> None:
     played = play(Gandiva(), job("a", 0, 300), job("b", 0, 100), nodes=cluster(1))
 
-    assert played.times["b"][1] < 300
+    assert (played.times["b"][1] or 0) < 300
 
 
 def test_a_run_moves_to_a_fuller_node_so_that_one_is_free() -> None:
@@ -41,7 +41,7 @@ def test_a_run_moves_to_a_fuller_node_so_that_one_is_free() -> None:
     still = play(Gandiva(move=False, quantum_s=5000), *jobs, gang, nodes=nodes)
     moved = play(Gandiva(quantum_s=5000), *jobs, gang, nodes=nodes)
 
-    assert still.times["d"][0] > 500
+    assert (still.times["d"][0] or 0) > 500
     assert moved.times["d"] == (500, 600)
 
 
@@ -50,7 +50,8 @@ def test_who_can_grow_has_what_is_idle_and_gives_it_back() -> None:
     stays = play(Gandiva(grow=False), job("a", 0, 400, workers=(1, 2)), nodes=cluster(2))
 
     assert grown.times["b"][0] == 100
-    assert grown.times["a"][1] < stays.times["a"][1] == 400
+    assert (grown.times["a"][1] or 0) < 400
+    assert stays.times["a"] == (0, 400)
 
 
 @pytest.mark.parametrize(
