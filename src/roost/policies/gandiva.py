@@ -23,7 +23,7 @@ from roost.perf.interference import PairSpeed
 from roost.policies.alnair import Alnair
 from roost.policies.fifo import arrival
 from roost.policies.kit.costs import restart_s
-from roost.policies.kit.introspection import Terms, introspection, measured_beside
+from roost.policies.kit.introspection import TrialTerms, introspection, measured_beside
 from roost.policies.kit.moves import movable
 from roost.policies.kit.pairing import Pairing
 from roost.policies.kit.sharing import packable
@@ -106,7 +106,7 @@ class Gandiva:
         return not (self.pack and packable(job))
 
     def _pack(self, plan: Plan) -> None:
-        terms = Terms(self.trial_s, self.most_loss)
+        terms = TrialTerms(self.trial_s, self.most_loss)
         pairing = Pairing.of(plan, introspection(plan), Idleness(plan), terms)
         pairing.introspect()
         pairing.start(arrival, others=False)
