@@ -27,7 +27,7 @@ from roost_bench.portal.command import portal
 from roost_bench.rhythm.command import rhythm
 from roost_bench.seeds.command import seeds
 from roost_bench.sensitivity.command import sensitivity
-from roost_bench.sharing.command import harmony
+from roost_bench.sharing.command import gandiva, harmony
 from roost_bench.sia.command import sia
 from roost_bench.teams.command import teams
 from roost_bench.usage import usage
@@ -44,6 +44,7 @@ def bench() -> None:
 
 bench.add_command(ablation)
 bench.add_command(dl2)
+bench.add_command(gandiva)
 bench.add_command(gavel)
 bench.add_command(gpu)
 bench.add_command(guarantees)

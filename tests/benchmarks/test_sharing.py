@@ -114,3 +114,28 @@ def test_a_folder_without_the_table_is_refused(tmp_path: Path) -> None:
 def test_a_load_of_nothing_is_no_workload(data: Path) -> None:
     with pytest.raises(InvalidSpec, match="a load must be positive"):
         workload(read_table(str(data)), 0.0, 0)
+
+
+def test_gandiva_is_measured_part_by_part(data: Path) -> None:
+    said = roost(
+        *("bench", "gandiva", "--data", data, "--load", "1.4", "--seeds", "1", "-o", "json")
+    )
+
+    rows = json.loads(said.out)
+
+    by = {(row["part"], row["policy"]): row for row in rows}
+    assert by["pack", "gandiva"]["mean_jct_h"] < by["pack", "balance"]["mean_jct_h"]
+    assert {name for part, name in by if part == "move"} == {"gandiva", "gandiva:move=no"}
+    assert by["move", "gandiva:move=no"]["moves"] == 0 < by["move", "gandiva"]["moves"]
+    assert by["search", "gandiva"]["times_sooner"] >= 8
+    assert 0 < by["search", "gandiva"]["switching"] <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [(("--only", "pack"), "--data DIR"), (("--only", "pak"), "pack")]
+)
+def test_parts_that_cannot_be_run_are_refused(asked: tuple[str, str], told: str) -> None:
+    said = roost("bench", "gandiva", *asked)
+
+    assert said.status != 0
+    assert told in said.err

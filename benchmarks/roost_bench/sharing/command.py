@@ -1,4 +1,4 @@
-"""``roost bench harmony``: jobs that share GPUs, under any policies."""
+"""``roost bench harmony`` and ``roost bench gandiva``: jobs that share GPUs, and searches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from roost.errors import InvalidSpec
 
 if TYPE_CHECKING:
     from roost_bench.sharing.benchmark import SharingRow
+    from roost_bench.sharing.moving import MoveRow
     from roost_bench.sharing.prediction import PredictionRow
+    from roost_bench.sharing.search import SearchRow
 
-_POLICIES = "balance,fifo,sjf,pack,harmony,known"
+_POLICIES = "balance,fifo,sjf,pack,gandiva,harmony,known"
+_PARTS = ("pack", "move", "search")
 
 
 @click.command(
@@ -101,6 +104,104 @@ def harmony(  # noqa: PLR0913 - a verb takes its options
         _print_predictions(str(data), chosen, output)
     else:
         _print(_run_all(str(data), (_loads(load), chosen, policies), at_once=jobs), output)
+
+
+@click.command(
+    cls=Verb,
+    epilog="""\b
+Examples:
+  roost bench gandiva --data gavel
+  roost bench gandiva --only search
+  roost bench gandiva --data gavel --only pack,move --load 1.4 --seeds 4 -o json""",
+)
+@option(
+    "--data",
+    section="Workload",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A folder that holds Gavel's throughputs.json; for pack.",
+)
+@option(
+    "--only",
+    section="Run",
+    default="pack,move,search",
+    show_default=True,
+    metavar="PART,...",
+    help="pack: jobs that share GPUs; move: gangs beside single GPUs; search: many short trials.",
+)
+@option("--load", section="Workload", default="1.1,1.4", show_default=True, metavar="LOAD,...")
+@option("--seeds", section="Workload", type=click.IntRange(1), default=8, show_default=True)
+@option("--first-seed", section="Workload", type=click.IntRange(0), default=0, show_default=True)
+@option(
+    "-j",
+    "--jobs",
+    section="Run",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Runs of pack at a time, each in a process of its own.",
+)
+@output_option
+def gandiva(  # noqa: PLR0913 - a verb takes its options
+    data: Path | None,
+    only: str,
+    load: str,
+    seeds: int,
+    first_seed: int,
+    jobs: int,
+    output: str,
+) -> None:
+    """Run what Gandiva is for, part by part.
+
+    pack is the benchmark of roost bench harmony, beside first come first served and load balancing.
+    move lets gangs and jobs of one GPU share nodes, with and without moves. search tries 256 sets
+    of hyper-parameters and keeps 16; it says how much sooner the best is known than one by one.
+    """
+    from roost.errors import unknown
+
+    parts = [part.strip() for part in only.split(",")]
+    for part in parts:
+        if part not in _PARTS:
+            raise unknown("part", part, _PARTS)
+    chosen = range(first_seed, first_seed + seeds)
+    rows: list[SharingRow | MoveRow | SearchRow] = []
+    if "pack" in parts:
+        if data is None:
+            raise InvalidSpec("pack needs --data DIR, a folder that holds Gavel's throughputs.json")
+        rows += _run_all(str(data), (_loads(load), chosen, "balance,fifo,gandiva"), at_once=jobs)
+    if "move" in parts:
+        from roost_bench.sharing.moving import moves
+
+        rows += moves(("gandiva", "gandiva:move=no"), chosen)
+    if "search" in parts:
+        from roost_bench.sharing.search import searches
+
+        rows += searches(("gandiva",))
+    _print_parts(rows, output)
+
+
+def _print_parts(rows: Sequence[SharingRow | MoveRow | SearchRow], output: str) -> None:
+    from roost.cli.output import print_csv, print_json, print_table
+
+    plain = [{"part": "pack", **dataclasses.asdict(row)} for row in rows]
+    if output == "json":
+        print_json(plain)
+    elif output == "csv":
+        names = dict.fromkeys(name for row in plain for name in row)
+        print_csv([{name: row.get(name, "") for name in names} for row in plain])
+    else:
+        for part in dict.fromkeys(row["part"] for row in plain):
+            print_table(
+                [
+                    {
+                        name.replace("_", " "): f"{v:.3f}" if isinstance(v, float) else str(v)
+                        for name, v in row.items()
+                    }
+                    for row in plain
+                    if row["part"] == part
+                ]
+            )
 
 
 def _loads(text: str) -> list[float]:

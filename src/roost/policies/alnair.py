@@ -44,11 +44,11 @@ class Alnair:
             if not started or not line.entries:
                 lines.remove(line)
         if not plan.waiting.count:
-            self._give_out(plan)
+            self.give_out(plan)
 
     def _let_in(self, plan: Plan, line: Line) -> bool:
         job = line.head
-        return self._place_largest(plan, job) or self._make_room(plan, line)
+        return self._place_largest(plan, job) or self.make_room(plan, line)
 
     @staticmethod
     def _place_largest(plan: Plan, job: Job) -> bool:
@@ -60,7 +60,7 @@ class Alnair:
             high = min(high, (plan.ledger.free_milli - fixed) // each)
         return any(plan.place(job, workers) for workers in _downwards(high, low))
 
-    def _make_room(self, plan: Plan, line: Line) -> bool:
+    def make_room(self, plan: Plan, line: Line) -> bool:
         """Shrink others, those with most to spare first, until the job's minimum fits."""
         job = line.head
         if not line.preempts or plan.over_limit(job, line.gpu_milli):
@@ -83,7 +83,7 @@ class Alnair:
         if soon and plan.ledger.free_milli + sum(spare.values()) >= line.gpu_milli:
             plan.say(line, _WHY)
 
-    def _give_out(self, plan: Plan) -> None:
+    def give_out(self, plan: Plan) -> None:
         """Let running jobs grow into idle GPUs, the smallest for their size first."""
         runs = sorted(self._resizable(plan), key=lambda run: run.workers / run.job.spec.workers.max)
         for run in runs:

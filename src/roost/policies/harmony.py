@@ -19,7 +19,7 @@ from roost.core.state import Job
 from roost.errors import InvalidSpec
 from roost.perf.interference import Interference, PairSpeed, interference
 from roost.policies.fifo import arrival
-from roost.policies.kit.introspection import Terms, introspection
+from roost.policies.kit.introspection import TrialTerms, introspection
 from roost.policies.kit.pairing import Pairing
 
 #: What is expected of a partner who may be worth a trial, but probably is not.
@@ -76,7 +76,7 @@ class Harmony:
 
     def decide(self, plan: Plan, model: Interference) -> None:
         """The same with what is believed of pairs."""
-        terms = Terms(self.trial_s, self.most_loss)
+        terms = TrialTerms(self.trial_s, self.most_loss)
         pairing = Pairing.of(plan, introspection(plan), Liking(model, self.gain), terms)
         pairing.introspect()
         pairing.start(arrival)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeAlias
@@ -95,9 +96,14 @@ class Timeslice:
 
     def __call__(self, plan: Plan) -> None:
         """Start jobs that fit, least served first; the first that does not may end turns."""
+        self.serve(plan, lambda _: True)
+
+    def serve(self, plan: Plan, may: Callable[[Job], bool]) -> None:
+        """The same for some of the jobs, told by any one of a shape."""
         turns: _Turns = plan.memo.setdefault("timeslice", _Turns())
         turns.forget_the_past(plan)
-        heap = [(line.entries[0][:2], line) for line in plan.lines(turns.waiting)]
+        lines = plan.lines(turns.waiting)
+        heap = [(line.entries[0][:2], line) for line in lines if may(line.head)]
         heap.sort(key=itemgetter(0))
         self._serve(plan, heap, turns)
         turns.count_others(plan)

@@ -56,7 +56,7 @@ _CLASSES = {
     "roost.perf.convergence": "Rule Remaining LossCurve",
     "roost.perf.goodput": "BatchLimits Tuned",
     "roost.perf.hybrid": "ReplicaSplit HybridModel",
-    "roost.perf.interference": "Interference Pair",
+    "roost.perf.interference": "Interference PairSpeed",
     "roost.perf.kinds": "Fit _Seen Estimates _Known",
     "roost.perf.pairs": "Pairs",
     "roost.perf.servers": "Mode ServerSample ServerModel Fits",

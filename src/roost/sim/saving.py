@@ -18,6 +18,7 @@ from roost.sim.plain_data import dumps, loads
 from roost.sim.saved_classes import home_of, import_policy
 from roost.sim.simulation import Simulation
 from roost.sim.worlds.rates import World
+from roost.sim.worlds.sharing import SharingWorld
 
 _MAGIC = b"roost simulation, plain\n"
 #: Files of earlier versions, which were pickles: reading one could run what is in it.
@@ -30,7 +31,7 @@ def save(simulation: Simulation, path: str | os.PathLike[str]) -> None:
     Raises InvalidSpec where that is not possible, also for a policy that ``load`` would refuse.
     """
     policy, name = simulation.setup.policy, simulation.setup.policy_name
-    if simulation.setup.world is not World:
+    if simulation.setup.world not in (World, SharingWorld):
         raise InvalidSpec("a run in another world than that of rates cannot be saved")
     kind = policy if isinstance(policy, FunctionType) else type(policy)
     home = home_of(kind.__module__)

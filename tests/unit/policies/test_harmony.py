@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from roost.core import Action, Decision, Event, Evict, Place, Reshape, SetAside
+from roost.core import Action, Decision, Event, Evict, Place, Policy, Reshape, SetAside
 from roost.errors import InvalidSpec
 from roost.perf.pairs import Pairs
 from roost.perf.speed import Speed
@@ -36,7 +36,7 @@ class Played:
     """Jobs ``(name, application, at, work)`` on so many GPUs of one node each, under harmony."""
 
     def __init__(
-        self, *jobs: tuple[str, str, float, float], gpus: int = 1, chosen: Harmony | None = None
+        self, *jobs: tuple[str, str, float, float], gpus: int = 1, chosen: Policy | None = None
     ) -> None:
         traced = [
             TraceJob(job(name), at, spec(1, work_s, application=application), work_s)

@@ -79,6 +79,7 @@ BY_THE_CLOCK = ("allox", "gittins", "las", "tiresias", "timeslice")
 FORGETFUL = (
     "bundles",
     "dl2",
+    "gandiva",
     "gavel",
     "harmony",
     "lookahead",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from roost.core import Event, Measured, NodeSpec, Qos
 from roost.perf.pairs import Pairs
 from roost.perf.speed import Speed
 from roost.policies import policy
+from roost.sim import saving
 from roost.sim.pairs import holding_memory, memory_parts, packable, with_memory
 from roost.sim.scenario import Scenario
 from roost.sim.simulation import Simulation
@@ -126,3 +129,15 @@ def test_the_same_jobs_measure_the_same() -> None:
 
     assert told() == told()
     assert policy("fifo") is not None
+
+
+@pytest.mark.parametrize("name", ["harmony", "gandiva"])
+def test_a_run_that_was_saved_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
+    jobs = [trace(f"j{at}", ("lm", "gan")[at % 2], 40.0 * at, 300) for at in range(6)]
+    simulation = Simulation(scenario(*jobs).setup(name, "first-fit", 0))
+    simulation.run(until=150.0)
+    saving.save(simulation, tmp_path / "half")
+
+    again = saving.load(tmp_path / "half").run()
+
+    assert again.jobs == simulation.run().jobs

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
 from roost.core.observed import Company, Mean, Timing
@@ -40,18 +39,11 @@ _MANY = 5000
 Expectation: TypeAlias = Callable[[Run, Sequence[Run]], PairSpeed | None]
 
 
-class Terms(NamedTuple):
+class TrialTerms(NamedTuple):
     """How long a trial lasts, and how much the one that was there first may lose."""
 
     trial_s: float = 60.0
     most_loss: float = 0.2
-
-
-class Verdict(Enum):
-    """What comes of a trial."""
-
-    KEEP = auto()
-    UNDO = auto()
 
 
 @dataclass(slots=True)
@@ -65,11 +57,11 @@ class PairTrial:
     lasts: bool = False
 
 
-class Judged(NamedTuple):
-    """A trial that is over: the newest run, what comes of it, and the measured sum of speeds."""
+class TrialOutcome(NamedTuple):
+    """A trial that is over: the newest run, whether it stays, and the measured sum of speeds."""
 
     run: Run
-    verdict: Verdict
+    stays: bool
     together: PairSpeed | None
 
 
@@ -82,7 +74,9 @@ class Introspection:
     failed: dict[frozenset[ApplicationKey], float] = field(default_factory=dict)
     undone: dict[JobId, list[float]] = field(default_factory=dict)
 
-    def judge(self, plan: Plan, crowds: Crowds, expect: Expectation, terms: Terms) -> list[Judged]:
+    def judge(
+        self, plan: Plan, crowds: Crowds, expect: Expectation, terms: TrialTerms
+    ) -> list[TrialOutcome]:
         """Begin trials of runs that are together, and judge those that are over."""
         found = []
         self._forget(plan.now)
@@ -134,8 +128,8 @@ class Introspection:
 
 
 def _look(
-    plan: Plan, runs: list[Run], trial: PairTrial, expect: Expectation, terms: Terms
-) -> Judged | None:
+    plan: Plan, runs: list[Run], trial: PairTrial, expect: Expectation, terms: TrialTerms
+) -> TrialOutcome | None:
     """Whether a trial is over, and how it ended."""
     if not all(run.settled for run in runs):
         plan.await_starts()
@@ -151,16 +145,16 @@ def _look(
     speeds = [one or expect(run, runs) for one, run in zip(measured, runs, strict=True)]
     together = _sum(speeds)
     if together is None:
-        verdict = Verdict.KEEP
+        stays = True
     elif None in measured and together.speed < 1.0:  # an expectation has no noise to be told from
-        verdict = Verdict.UNDO
+        stays = False
     else:
-        verdict = _verdict(speeds[0], together, terms)
-    if None in measured and verdict is Verdict.KEEP:
+        stays = _stays(speeds[0], together, terms)
+    if None in measured and stays:
         trial.lasts, trial.ends_at = True, 2.0 * plan.now - trial.begins_at
         plan.wake(trial.ends_at)
         return None
-    return Judged(runs[-1], verdict, together)
+    return TrialOutcome(runs[-1], stays, together)
 
 
 def _sum(speeds: Sequence[PairSpeed | None]) -> PairSpeed | None:
@@ -171,12 +165,11 @@ def _sum(speeds: Sequence[PairSpeed | None]) -> PairSpeed | None:
     return PairSpeed(sum(one.speed for one in known), math.hypot(*(one.error for one in known)))
 
 
-def _verdict(first: PairSpeed | None, together: PairSpeed, terms: Terms) -> Verdict:
+def _stays(first: PairSpeed | None, together: PairSpeed, terms: TrialTerms) -> bool:
+    """Whether runs that do so much stay together, and the one that was there first bears it."""
     if together.speed + _SURE * together.error < 1.0:
-        return Verdict.UNDO
-    if first is not None and first.speed + _SURE * first.error < 1.0 - terms.most_loss:
-        return Verdict.UNDO
-    return Verdict.KEEP
+        return False
+    return first is None or first.speed + _SURE * first.error >= 1.0 - terms.most_loss
 
 
 def measured_beside(run: Run, crowd: Sequence[Run]) -> PairSpeed | None:

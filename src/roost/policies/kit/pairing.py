@@ -20,7 +20,7 @@ from roost.core.state import Job, Run
 from roost.core.waiting import KeyOf, Line
 from roost.perf.interference import PairSpeed
 from roost.policies.kit.costs import switch_s
-from roost.policies.kit.introspection import Introspection, Judged, Terms, Verdict
+from roost.policies.kit.introspection import Introspection, TrialOutcome, TrialTerms
 from roost.policies.kit.moves import movable
 from roost.policies.kit.sharing import Crowds, Gpu, crowds, gpu_of, packable, rooms, seat, sit
 
@@ -51,13 +51,13 @@ class Pairing:
     plan: Plan
     notes: Introspection
     taste: Taste
-    terms: Terms
+    terms: TrialTerms
     crowds: Crowds
     jobs: dict[Gpu, list[Job]]
     trying: set[NodeId] = field(default_factory=set)
 
     @classmethod
-    def of(cls, plan: Plan, notes: Introspection, taste: Taste, terms: Terms) -> Pairing:
+    def of(cls, plan: Plan, notes: Introspection, taste: Taste, terms: TrialTerms) -> Pairing:
         """What is there at the beginning of a decision."""
         found = crowds(plan)
         jobs = {gpu: [run.job for run in runs] for gpu, runs in found.items()}
@@ -69,14 +69,14 @@ class Pairing:
         """Judge what was put together: it stays, or parts."""
         for judged in self.notes.judge(self.plan, self.crowds, self._expected, self.terms):
             gpu = gpu_of(judged.run)
-            if judged.verdict is Verdict.KEEP or not self._part(judged, gpu):
+            if judged.stays or not self._part(judged, gpu):
                 self.notes.settle(gpu, self.crowds[gpu])
         self.trying = self.notes.busy_nodes()
 
     def _expected(self, run: Run, crowd: Sequence[Run]) -> PairSpeed | None:
         return self.taste.expected(run.job, [other.job for other in crowd if other is not run])
 
-    def _part(self, judged: Judged, gpu: Gpu) -> bool:
+    def _part(self, judged: TrialOutcome, gpu: Gpu) -> bool:
         """Take the newest run of a GPU away: to another GPU, or until there is one."""
         plan, run = self.plan, judged.run
         others = [other for other in self.crowds[gpu] if other is not run]
@@ -92,8 +92,11 @@ class Pairing:
 
     # -- newcomers -----------------------------------------------------------------------------
 
-    def start(self, key: KeyOf) -> None:
-        """Start jobs in an order, those that may share beside partners where no GPU is empty."""
+    def start(self, key: KeyOf, *, others: bool = True) -> None:
+        """Start jobs in an order, those that may share beside partners where no GPU is empty.
+
+        Not ``others``: only those that may share.
+        """
         plan, tired = self.plan, set[Line]()
         lines = plan.lines(key)
         entries = [(*entry, line) for line in lines for entry in islice(line.entries, _DEEP)]
@@ -103,7 +106,7 @@ class Pairing:
             if packable(job):
                 if not self._start(job) and not any(True for _ in rooms(plan, job)):
                     plan.hold(line)
-            elif not plan.place(job):
+            elif others and not plan.place(job):
                 tired.add(line)
                 plan.hold(line)
         for line in plan.waiting.open:

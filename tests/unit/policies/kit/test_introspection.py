@@ -13,9 +13,8 @@ from roost.core.state import Run
 from roost.perf.interference import PairSpeed
 from roost.policies.kit.introspection import (
     Introspection,
-    Judged,
-    Terms,
-    Verdict,
+    TrialOutcome,
+    TrialTerms,
     introspection,
     measured_beside,
 )
@@ -25,7 +24,7 @@ from roost.testing.policies import Scripted
 
 N0 = node("n0", 1)
 HERE = Gpu(N0.id, 0)
-TERMS = Terms(trial_s=60.0, most_loss=0.2)
+TERMS = TrialTerms(trial_s=60.0, most_loss=0.2)
 
 
 def nothing(run: Run, crowd: Sequence[Run]) -> PairSpeed | None:
@@ -39,7 +38,7 @@ class Pair:
     def __init__(self) -> None:
         self.script = Scripted()
         self.core: Core = core_with(self.script, N0)
-        self.judged: list[Judged] = []
+        self.judged: list[TrialOutcome] = []
         for name, at in (("a", 0.0), ("b", 10.0)):
             wanted = spec(0.5, 1000, qos=Qos.EQUAL, application=f"app-{name}")
             self.core.handle(Submitted(at, job(name), wanted))
@@ -55,7 +54,7 @@ class Pair:
             self.core.handle(Measured(at, run(name), 1, alone_s))
             self.core.handle(Measured(at, run(name), 1, beside_s, beside=(other,)))
 
-    def look(self, at: float, expect: object = nothing) -> list[Judged]:
+    def look(self, at: float, expect: object = nothing) -> list[TrialOutcome]:
         """What is judged at that time."""
 
         def step(plan: Plan) -> None:
@@ -66,16 +65,20 @@ class Pair:
 
 
 @pytest.mark.parametrize(
-    ("first_s", "second_s", "verdict"),
+    ("first_s", "second_s", "stays"),
     [
-        (1.1, 1.2, Verdict.KEEP),
-        (1.2, 3.0, Verdict.KEEP),
-        (2.2, 2.6, Verdict.UNDO),
-        (1.9, 1.05, Verdict.UNDO),
+        (1.1, 1.2, True),
+        (1.2, 3.0, True),
+        (2.2, 2.6, False),
+        (1.9, 1.05, False),
     ],
     ids=["both-gain", "the-second-pays", "together-less-than-one", "the-first-pays"],
 )
-def test_what_was_measured_decides(first_s: float, second_s: float, verdict: Verdict) -> None:
+def test_what_was_measured_decides(
+    first_s: float,
+    second_s: float,
+    stays: bool,  # noqa: FBT001
+) -> None:
     pair = Pair()
     pair.tell("a", 1.0, first_s)
     pair.tell("b", 1.0, second_s)
@@ -84,7 +87,7 @@ def test_what_was_measured_decides(first_s: float, second_s: float, verdict: Ver
     (judged,) = pair.look(70.0)
 
     assert judged.run.job.id == "b", "the newest is the one to leave"
-    assert judged.verdict is verdict
+    assert judged.stays is stays
     assert judged.together is not None
     assert judged.together.speed == pytest.approx(1 / first_s + 1 / second_s)
 
@@ -105,7 +108,7 @@ def test_noise_is_no_loss() -> None:
 
     assert judged.together is not None
     assert judged.together.speed < 1
-    assert judged.verdict is Verdict.KEEP
+    assert judged.stays
 
 
 def test_what_was_not_measured_is_looked_at_later_ever_more_rarely() -> None:
@@ -118,7 +121,7 @@ def test_what_was_not_measured_is_looked_at_later_ever_more_rarely() -> None:
     pair.tell("a", 1.0, 3.0, at=131.0)
     pair.tell("b", 1.0, 3.0, at=131.0)
     (judged,) = pair.look(250.0)
-    assert judged.verdict is Verdict.UNDO
+    assert not judged.stays
 
 
 def test_what_is_expected_stands_for_what_was_not_measured() -> None:
@@ -127,7 +130,7 @@ def test_what_is_expected_stands_for_what_was_not_measured() -> None:
 
     (judged,) = pair.look(70.0, lambda _run, _crowd: PairSpeed(0.1, 0.3))
 
-    assert judged.verdict is Verdict.UNDO
+    assert not judged.stays
 
 
 def test_what_failed_is_remembered_for_an_hour() -> None:
@@ -169,7 +172,7 @@ def test_who_stays_is_not_tried_again_and_blocks_no_node() -> None:
         busy.append(notes.busy_nodes())
 
     pair.script.at(pair.core, 71.0, keep)
-    assert judged.verdict is Verdict.KEEP
+    assert judged.stays
     assert busy == [{N0.id}, set()]
     assert pair.look(200.0) == []
 
