@@ -76,7 +76,7 @@ def test_the_shell_is_told_how_to_complete(shell: str, monkeypatch: pytest.Monke
         ("roost compare -p fifo,tir", ["fifo,tiresias"]),
         ("roost simulate --placer spr", ["spread"]),
         ("roost simulate -o j", ["json"]),
-        ("roost bench d", ["decide", "deep"]),
+        ("roost bench d", ["decide", "deep", "dl2"]),
         ("roost nonsense --no", []),
     ],
 )
