@@ -58,5 +58,10 @@ def test_a_gpu_that_fails_becomes_a_condition_and_a_taint(api: Api, runner: asyn
         taints = (await api.get(NODES, NAME))["spec"].get("taints") or ()
         return {"key": TAINT, "value": "true", "effect": "NoSchedule"} in taints
 
+    async def bounded(folder: Path) -> None:
+        # An agent that ends waits for its sharing daemon for up to ten minutes.
+        async with asyncio.timeout(120):
+            await story(folder)
+
     with tempfile.TemporaryDirectory(prefix="roost-") as made:
-        runner.run(story(Path(made)))
+        runner.run(bounded(Path(made)))
