@@ -83,7 +83,7 @@ class Gains:
                 takes = add(times(worker, workers), times(server, servers))
                 saved_s = now_s - grid[p + servers][w + workers]
                 if saved_s > 0:
-                    gain = saved_s / max(dominant(takes, capacity), _LEAST)
+                    gain = float(saved_s / max(dominant(takes, capacity), _LEAST))
                     found.append(Increment(gain, Size(servers, workers), takes))
         return sorted(found, reverse=True)
 
@@ -104,9 +104,8 @@ class LeapGains(Gains):
                 part = np.maximum(part, (w * workers + p * servers) / there_is)
         gains = (grid[0, 0] - grid) / np.maximum(part, _LEAST)
         found: list[Increment] = []
-        narrowest = [grid.shape[1]] * grid.shape[
-            0
-        ]  # the fewest workers of a better leap, by servers
+        # The fewest workers of a better leap, by servers.
+        narrowest = [grid.shape[1]] * grid.shape[0]
         for at in np.argsort(-gains, axis=None, kind="stable").tolist():
             p, w = divmod(at, grid.shape[1])
             gain = float(gains[p, w])
@@ -137,7 +136,8 @@ class Demand:
     def left_s(self, size: Size) -> float:
         """Seconds until it is done with so much."""
         low = self.least
-        return self.work * self.gains.times[size.servers - low.servers][size.workers - low.workers]
+        grid = self.gains.times  # an array, perhaps: compiled callers want plain numbers
+        return float(self.work * grid[size.servers - low.servers][size.workers - low.workers])
 
     def steps(self, size: Size, capacity: Vector) -> list[Increment]:
         """What more would bring something, the best first."""

@@ -95,5 +95,6 @@ def pays_in_speed(sized: Sized, bid: Demand, at: int, size: Size, price: float) 
     if math.isinf(price):
         return given_up > 0
     left_s = time.left_s(held(run))
-    gained = bid.work * math.log(left_s / time.left_s(size)) + price * given_up
-    return gained * min(_HORIZON_S, left_s) > bid.work * restart_s(run.job)
+    work = float(bid.work)  # an array's number compares to an array's truth value
+    gained = work * math.log(left_s / time.left_s(size)) + float(price) * given_up
+    return gained * min(_HORIZON_S, left_s) > work * restart_s(run.job)

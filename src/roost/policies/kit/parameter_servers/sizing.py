@@ -82,7 +82,7 @@ class _Bid(NamedTuple):
     @property
     def left_s(self) -> float:
         """Seconds until it is done with an equal share."""
-        return self.time.work * self.usual_s
+        return float(self.time.work * self.usual_s)
 
     def pace(self, size: Size) -> float:
         """How many times faster than with an equal share it is."""
@@ -226,7 +226,7 @@ class ParameterServerSizing:
         if math.isinf(price):
             return given_up > 0
         gained = worth.left_s(old) - worth.left_s(size) + price * given_up
-        lost: float = bid.weight * bid.pace(old) ** _SPEED_POWER * restart_s(run.job)
+        lost = float(bid.weight * bid.pace(old) ** _SPEED_POWER * restart_s(run.job))
         return gained * min(_HORIZON_S, bid.left_s) > lost
 
 
