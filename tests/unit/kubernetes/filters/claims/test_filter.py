@@ -46,7 +46,8 @@ class Server:
 
     def __init__(self, *there: Object) -> None:
         self.claims = {_key(one): one for one in there}
-        self._versions = itertools.count(10_000)
+        # Newer than all that `things` ever makes in one process, random clusters included.
+        self._versions = itertools.count(10**9)
         self.writes: list[tuple[str, Object]] = []
         #: Called before a write is looked at.
         self.before: Callable[[], None] = lambda: None
